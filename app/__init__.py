@@ -1,0 +1,1 @@
+"""Conch: the REST front door of Triton for text models."""

@@ -1,0 +1,54 @@
+"""The contract of every limiter."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from app.errors import OverLimit
+from app.tenancy.tenant import Tenant
+
+Policy = Literal["requests", "characters", "in_flight", "daily"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a tenant stands with one policy; it becomes one member of `RateLimit-Policy` and of `RateLimit`.
+
+    `name` is unique within a verdict, e.g. `requests` or `sentiment-requests` for a limit on one route. `quota` is the burst (or the
+    slots, or the day's characters), `remaining` what is left of it, `window` the seconds in which an empty quota fills up (0 for
+    `in_flight`), `reset` the seconds until more than `remaining` is there.
+    """
+
+    name: str
+    policy: Policy
+    quota: int
+    remaining: int
+    window: int
+    reset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a limiter decided. Hand it back by `settle` once the request is over."""
+
+    refusal: OverLimit | None
+    """Ready to be raised: its kind says which policy was violated, its `retry_after` is exact when nothing else competes."""
+    standings: tuple[Standing, ...]
+    degraded: bool = False
+    """Decided without Redis."""
+    receipt: object = None
+    """The limiter's own note of what was taken (leases, refundable amounts); nobody else looks inside."""
+
+
+class Limiter(Protocol):
+    async def spend(self, tenant: Tenant, route: str, characters: int, lifetime: float) -> Verdict:
+        """Take one request of `characters` from all of the tenant's policies, or from none of them.
+
+        `lifetime` is how long the request can last, in seconds: a slot in flight is a lease of that length plus a margin. Raises
+        `InvalidInput` where the cost exceeds a burst, since waiting can't help, and `Unavailable` where Redis can't decide and the
+        policy is `closed`. Never raises anything else, and never takes longer than the Redis budget.
+        """
+        ...
+
+    def settle(self, verdict: Verdict, *, executed: bool) -> None:
+        """Give back the slot in flight, and what was spent where Triton never executed. Does not block; leaves with the next write."""
+        ...
