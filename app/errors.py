@@ -27,8 +27,8 @@ Refusal
  │  └ ModelUnavailable       this model can't be served now
  └ DeadlineExceeded     504  the time given for the request has passed
 
-Each leaf has its own stable `code`, and `docs/errors.md` has a section for each. The words in `detail` are ours alone: neither a
-tenant's text nor Triton's ever goes into one.
+Each leaf has its own stable `code`, and `docs/errors.md` has a section for each. The words in `detail` are ours alone: neither
+a tenant's text nor Triton's ever goes into one.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,58 @@
+"""Every refusal as one shape: RFC 9457 problem details."""
+
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.types import Send
+
+from app.errors import Internal, MethodNotAllowed, NotFound, Refusal
+
+_OPENAI = "/v1/embeddings"
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+def problem(refusal: Refusal, request_id: str, path: str) -> bytes:
+    """The body. OpenAI's clients read an `error` object, so that on their route it is there as well."""
+    content: dict[str, Any] = {
+        "type": f"/problems/{refusal.code}",
+        "title": refusal.title,
+        "status": refusal.status,
+        "detail": _sentence(refusal.detail),
+        "code": refusal.code,
+        "request_id": request_id,
+    }
+    if refusal.flaws:
+        content["errors"] = [
+            {"pointer": flaw.pointer, "code": flaw.code, "detail": _sentence(flaw.detail)} for flaw in refusal.flaws
+        ]
+    if path == _OPENAI:
+        kind = _OPENAI_TYPES.get(refusal.status, "server_error" if refusal.status >= 500 else "invalid_request_error")
+        content["error"] = {"message": content["detail"], "type": kind, "param": None, "code": refusal.code}
+    return to_json(content)
+
+
+def headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:
+    fields = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
+    if refusal.retry_after is not None:
+        fields.append((b"retry-after", str(refusal.retry_after).encode()))
+    return fields + [(name.encode(), value.encode()) for name, value in refusal.headers]
+
+
+async def send_problem(send: Send, refusal: Refusal, request_id: str, path: str) -> None:
+    body = problem(refusal, request_id, path)
+    fields = [*headers(refusal), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": fields})
+    await send({"type": "http.response.body", "body": body})
+
+
+def translated(status: int, allow: str | None) -> Refusal:
+    """What the router itself refuses."""
+    if status == 404:
+        return NotFound("there is nothing at this path; GET /openapi.json lists what there is")
+    if status == 405:
+        return MethodNotAllowed("this path does not take this method", headers=(("allow", allow),) if allow else ())
+    return Internal("Conch failed; the log has more under this request_id")
+
+
+def _sentence(detail: str) -> str:
+    return detail[0].upper() + detail[1:] + ("" if detail.endswith(".") else ".")

@@ -1,0 +1,125 @@
+"""uvicorn's strictest parser, with the limits that it lacks: on the head's size, its fields, its time, and on connections.
+
+httptools refuses what smuggles requests (Content-Length with Transfer-Encoding, bare line feeds, folded fields), but takes a
+head of 40 MB, and waits for one without end.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from app.edge.problem import headers, problem
+from app.errors import HeadersTooLarge, Malformed, Overloaded, Refusal, RequestTimeout
+
+_MAX_FIELDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WireLimits:
+    head_bytes: int
+    head_seconds: float
+    connections: int
+
+
+class _Refused(Exception):
+    """Ends httptools' parsing from within one of its callbacks."""
+
+
+class Wire(HttpToolsProtocol):
+    """Bound to its limits by `limited`, since uvicorn makes the instances."""
+
+    limits: WireLimits
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._refusal: Refusal | None = None
+        self._in_head = True
+        self._head_bytes = 0  # that the parser has told of
+        self._raw_bytes = 0  # that arrived before the head was complete; the parser tells of a field only at its end
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._time_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._raw_bytes = self._raw_bytes + len(data) if self._in_head else 0
+        super().data_received(data)
+        if self._in_head and not self.transport.is_closing():
+            if self._raw_bytes > self.limits.head_bytes:
+                self._refuse(self._too_large())
+            else:
+                self._time_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._count(len(name) + len(value) + 4)
+        if len(self.headers) > _MAX_FIELDS:
+            self._abort(HeadersTooLarge(f"a request may have at most {_MAX_FIELDS} header fields"))
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._raw_bytes = 0
+        self._stop_timer()
+        if sum(name == b"host" for name, _ in self.headers) != 1:
+            self._abort(Malformed("a request must have exactly one Host field"))
+        if len(self.connections) > self.limits.connections:
+            self._abort(Overloaded("there are too many connections", retry_after=1))
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(self._refusal or Malformed("this is not HTTP/1.1 as this gateway takes it"))
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self.limits.head_bytes:
+            self._abort(self._too_large())
+
+    def _too_large(self) -> Refusal:
+        return HeadersTooLarge(f"the head of a request may have at most {self.limits.head_bytes} bytes")
+
+    def _abort(self, refusal: Refusal) -> None:
+        self._refusal = refusal
+        raise _Refused
+
+    def _time_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.limits.head_seconds, self._late)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _late(self) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing():
+            self._refuse(RequestTimeout("the head of the request did not arrive in time"))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answers in the one shape of all errors, and closes: what follows on the connection can't be trusted."""
+        body = problem(refusal, token_hex(12), "")
+        fields = [*headers(refusal), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+        head = b"".join([STATUS_LINE[refusal.status], *(b"%s: %s\r\n" % field for field in fields), b"\r\n"])
+        self.transport.write(head + body)
+        self.transport.close()
+
+
+def limited(limits: WireLimits) -> type[Wire]:
+    return type("LimitedWire", (Wire,), {"limits": limits})

@@ -1,0 +1,119 @@
+"""`routes.yaml`: which public models there are, as people write it down."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from app.routing.route import Caps, Route, Target
+from app.routing.task import TASKS
+
+_NAME = r"^[A-Za-z0-9._-]{1,128}$"
+"""Triton builds paths from model names, so that no other character ever reaches it."""
+Name = Annotated[str, Field(pattern=_NAME)]
+TaskName = Literal["classify", "embeddings", "entities", "analyze"]
+
+
+class RoutesInvalid(ValueError):
+    """The file can't be used; `faults` holds a sentence for each point."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = tuple(faults)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Target(_Section):
+    ensemble: Name
+    weight: int = Field(100, ge=0, le=1_000_000)
+
+
+class _Limits(_Section):
+    inputs: int = Field(256, ge=1, le=100_000)
+    characters_per_input: int = Field(20_000, ge=1)
+    characters: int = Field(200_000, ge=1)
+    allow_empty: bool = False
+
+
+class _Timeout(_Section):
+    default: int = Field(2_000, ge=1)
+    max: int = Field(10_000, ge=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "_Timeout":
+        if self.default > self.max:
+            raise ValueError("default must not exceed max")
+        return self
+
+
+class _Route(_Section):
+    task: TaskName
+    targets: list[_Target] = Field(min_length=1)
+    tensors: dict[str, str] = Field(default_factory=dict)
+    labels: list[str] | dict[str, list[str]] = Field(default_factory=list)
+    limits: _Limits = Field(default_factory=_Limits)
+    timeout_ms: _Timeout = Field(default_factory=_Timeout)
+    concurrency: int = Field(256, ge=1)
+    required: bool = False
+    description: str = ""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "_Route":
+        task = TASKS[self.task]
+        if sum(target.weight for target in self.targets) == 0:
+            raise ValueError("targets: at least one weight must be above 0")
+        for role in self.tensors:
+            if role != "text" and task.role(role) is None:
+                raise ValueError(f"tensors: the task {self.task} has no role {role}")
+        missing = [role.name for role in task.roles if role.required and role.name not in self.tensors]
+        if self.tensors and missing:
+            raise ValueError(f"tensors: the task {self.task} needs the role {missing[0]}")
+        if isinstance(self.labels, list) and self.labels and task.open:
+            raise ValueError(f"labels: with the task {self.task}, give a list for each head by its role")
+        return self
+
+    def declared(self, name: str) -> Route:
+        task = TASKS[self.task]
+        labels = (
+            self.labels if isinstance(self.labels, dict) else {role.name: self.labels for role in task.roles if role.labelled}
+        )
+        return Route(
+            name=name,
+            task=task,
+            targets=tuple(Target(target.ensemble, target.weight) for target in self.targets),
+            tensors=self.tensors,
+            labels={role: tuple(names) for role, names in labels.items()},
+            caps=Caps(**self.limits.model_dump()),
+            timeout=self.timeout_ms.default / 1000,
+            timeout_max=self.timeout_ms.max / 1000,
+            concurrency=self.concurrency,
+            required=self.required,
+            description=self.description,
+        )
+
+
+class _File(_Section):
+    routes: dict[Name, _Route]
+
+
+def read_chart(path: Path) -> Mapping[str, Route]:
+    """The routes of a file, by name; raises `RoutesInvalid`."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        file = _File.model_validate(document)
+    except OSError as error:
+        raise RoutesInvalid([f"{path}: {error.strerror}"]) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RoutesInvalid([f"{path}: not YAML: {' '.join(str(error).split())}"]) from error
+    except ValidationError as error:
+        raise RoutesInvalid([f"{path}: {_place(fault['loc'])}: {fault['msg']}" for fault in error.errors()]) from error
+    return {name: section.declared(name) for name, section in file.routes.items()}
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in loc) or "file"

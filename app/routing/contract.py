@@ -1,0 +1,132 @@
+"""A route checked against what a live Triton says of its ensemble."""
+
+import json
+from collections.abc import Mapping
+
+from tritonclient.grpc import model_config_pb2 as config_pb
+
+from app.routing.route import Route
+from app.routing.task import Role, features
+from app.triton.ensemble import Ensemble
+from app.triton.tensor import TensorSpec
+
+
+class Mismatch(Exception):
+    """The route and the ensemble disagree; `faults` holds a sentence for each point."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = tuple(faults)
+
+
+def bind(route: Route, config: config_pb.ModelConfig) -> Ensemble:
+    """The ensemble as the route needs it; raises `Mismatch`."""
+    faults: list[str] = []
+    if config.max_batch_size < 1:
+        faults.append("the model does not batch: max_batch_size must be at least 1")
+    if config.model_transaction_policy.decoupled:
+        faults.append("the model is decoupled, and a request must have exactly one answer")
+    inputs = {tensor.name: tensor_spec(tensor) for tensor in config.input}
+    outputs = {tensor.name: tensor_spec(tensor) for tensor in config.output}
+    tensors = route.tensors or _by_name(route, outputs)
+    text = _text(tensors.get("text", "TEXT"), inputs, faults)
+    specs = _outputs(route, tensors, outputs, faults)
+    labels = {role: _labels(route, role, spec, config, faults) for role, spec in specs.items() if _role(route, role).labelled}
+    if faults:
+        raise Mismatch(faults)
+    embedding_model = config.parameters["embedding_model"].string_value if "embedding_model" in config.parameters else ""
+    return Ensemble(config.name, "", config.max_batch_size, text, specs, labels, embedding_model)
+
+
+def tensor_spec(tensor: config_pb.ModelInput | config_pb.ModelOutput) -> TensorSpec:
+    name = config_pb.DataType.Name(tensor.data_type).removeprefix("TYPE_")
+    return TensorSpec(tensor.name, "BYTES" if name == "STRING" else name, tuple(tensor.dims))
+
+
+def _by_name(route: Route, outputs: Mapping[str, TensorSpec]) -> dict[str, str]:
+    known = [role.name for role in route.task.roles if role.required or role.name.upper() in outputs]
+    heads = [name.lower() for name in outputs if name.lower() not in known] if route.task.open else []
+    return {role: role.upper() for role in ("text", *known, *heads)}
+
+
+def _text(name: str, inputs: Mapping[str, TensorSpec], faults: list[str]) -> TensorSpec:
+    spec = inputs.get(name)
+    if spec is None:
+        faults.append(f"there is no input {name}; the model has {_listed(inputs)}")
+        return TensorSpec(name, "BYTES", (1,))
+    if spec.dtype != "BYTES" or spec.dims not in ((1,), (-1,)):
+        faults.append(f"the input {name} must be BYTES [1], and is {_shown(spec)}")
+    if len(inputs) > 1:
+        faults.append(f"the model has inputs that no role fills: {_listed(set(inputs) - {name})}")
+    return spec
+
+
+def _role(route: Route, name: str) -> Role:
+    role = route.task.role(name)
+    assert role is not None, name  # noqa: S101  (routes.yaml was checked for it)
+    return role
+
+
+def _outputs(
+    route: Route, tensors: Mapping[str, str], outputs: Mapping[str, TensorSpec], faults: list[str]
+) -> dict[str, TensorSpec]:
+    specs: dict[str, TensorSpec] = {}
+    for role_name, tensor in tensors.items():
+        if role_name == "text":
+            continue
+        spec = outputs.get(tensor)
+        if spec is None:
+            faults.append(f"there is no output {tensor} for the role {role_name}; the model has {_listed(outputs)}")
+        elif not _fits(role := _role(route, role_name), spec):
+            faults.append(
+                f"the output {tensor} can't be the role {role_name}: it must be {_wanted(role)}, and is {_shown(spec)}"
+            )
+        else:
+            specs[role_name] = spec
+    if not faults and not features(specs):
+        faults.append("the route asks for no output but remarks")
+    return specs
+
+
+def _fits(role: Role, spec: TensorSpec) -> bool:
+    if spec.dtype not in role.dtypes:
+        return False
+    if role.kind == "scalar":
+        return spec.dims == (1,)
+    if role.kind == "vector":
+        return len(spec.dims) == 1 and spec.dims[0] > 0
+    return spec.dims == ((-1, role.width) if role.width > 1 else (-1,))
+
+
+def _labels(route: Route, role: str, spec: TensorSpec, config: config_pb.ModelConfig, faults: list[str]) -> tuple[str, ...]:
+    labels = route.labels.get(role) or published_labels(role, config)
+    if not labels:
+        faults.append(f"no labels for the role {role}: neither the route nor the model's parameters give them")
+    elif spec.dims[0] not in (-1, len(labels)):
+        faults.append(f"the role {role} has {len(labels)} labels for {spec.dims[0]} scores")
+    return labels
+
+
+def published_labels(role: str, config: config_pb.ModelConfig) -> tuple[str, ...]:
+    """The labels in the model's own parameters: a JSON list in `labels.<role>` or, with one labelled output, in `labels`."""
+    for key in (f"labels.{role}", "labels"):
+        if key in config.parameters:
+            try:
+                labels = json.loads(config.parameters[key].string_value)
+            except ValueError:
+                return ()
+            return tuple(str(label) for label in labels) if isinstance(labels, list) else ()
+    return ()
+
+
+def _wanted(role: Role) -> str:
+    dims = {"scalar": "[1]", "vector": "[n]", "rows": f"[-1,{role.width}]" if role.width > 1 else "[-1]"}[role.kind]
+    return f"{' or '.join(role.dtypes)} {dims}"
+
+
+def _shown(spec: TensorSpec) -> str:
+    return f"{spec.dtype} [{','.join(map(str, spec.dims))}]"
+
+
+def _listed(names: Mapping[str, TensorSpec] | set[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,111 @@
+"""The public models and what stands behind them; everything here is immutable."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from app.errors import Flaw, InvalidInput, ModelUnavailable, UnknownModel
+from app.routing.task import Task
+from app.tenancy.tenant import Tenant
+from app.triton.ensemble import Ensemble
+
+MAX_FLAWS = 16
+"""How many faults of one request are named; a request of 10,000 bad items gets no 1 MB answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """What one request to a route may hold at most. `allow_empty`: whether an item may be the empty string."""
+
+    inputs: int = 256
+    characters_per_input: int = 20_000
+    characters: int = 200_000
+    allow_empty: bool = False
+
+    def admit(self, texts: Sequence[str], pointer: Callable[[int], str]) -> int:
+        """The characters of all texts together; raises `InvalidInput` that points to what is outside the caps."""
+        if not texts:
+            raise InvalidInput("there must be at least one input")
+        if len(texts) > self.inputs:
+            raise InvalidInput(f"this model takes at most {self.inputs} inputs in a request")
+        lengths = [len(text) for text in texts]
+        if max(lengths) > self.characters_per_input or (min(lengths) == 0 and not self.allow_empty):
+            raise InvalidInput("an input is outside this model's rules", flaws=tuple(self._flaws(lengths, pointer)))
+        total = sum(lengths)
+        if total > self.characters:
+            raise InvalidInput(f"this model takes at most {self.characters} characters in a request")
+        return total
+
+    def _flaws(self, lengths: list[int], pointer: Callable[[int], str]) -> list[Flaw]:
+        flaws = []
+        for at, length in enumerate(lengths):
+            if length > self.characters_per_input:
+                flaws.append(
+                    Flaw(pointer(at), "too_long", f"at most {self.characters_per_input} characters; this has {length}")
+                )
+            elif length == 0 and not self.allow_empty:
+                flaws.append(Flaw(pointer(at), "empty", "this model takes no empty text"))
+        return flaws[:MAX_FLAWS]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    ensemble: str
+    weight: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One public model, as `routes.yaml` declares it. `tensors` maps roles to names; none means their own in capitals."""
+
+    name: str
+    task: Task
+    targets: tuple[Target, ...]
+    tensors: Mapping[str, str]
+    labels: Mapping[str, tuple[str, ...]]
+    caps: Caps
+    timeout: float
+    timeout_max: float
+    concurrency: int
+    required: bool
+    description: str
+
+    def seconds(self, timeout_ms: int | None) -> float:
+        """The time that a request has: what it asks for, up to the route's maximum, or the route's default."""
+        return self.timeout if timeout_ms is None else min(timeout_ms / 1000, self.timeout_max)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A route, and those of its targets that a live Triton can serve; `faults` say in a sentence each why others can't be."""
+
+    route: Route
+    ensembles: tuple[tuple[Ensemble, int], ...] = ()
+    faults: tuple[str, ...] = ()
+
+    def choose(self) -> Ensemble:
+        """One of the ensembles, by weight; raises `ModelUnavailable` where there is none."""
+        if len(self.ensembles) == 1:
+            return self.ensembles[0][0]
+        if not self.ensembles:
+            raise ModelUnavailable("this model is not ready at present", retry_after=1)
+        ensembles = [ensemble for ensemble, _ in self.ensembles]
+        return random.choices(ensembles, [weight for _, weight in self.ensembles])[0]  # noqa: S311
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTable:
+    servings: Mapping[str, Serving] = field(default_factory=dict)
+
+    def resolve(self, model: str, task: str, tenant: Tenant) -> Serving:
+        """Raises `UnknownModel` where the tenant may not see the model, exactly as where there is none."""
+        serving = self.servings.get(model)
+        if serving is None or not tenant.may_see(model):
+            raise UnknownModel("there is no such model among those that this tenant may call; GET /v1/models lists them")
+        if serving.route.task.name != task:
+            flaw = Flaw("/model", "wrong_task", f"this model's task is {serving.route.task.name}")
+            raise InvalidInput("this model does another task", flaws=(flaw,))
+        return serving
+
+    def visible(self, tenant: Tenant) -> list[Serving]:
+        return [serving for name, serving in self.servings.items() if tenant.may_see(name)]

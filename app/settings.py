@@ -1,0 +1,56 @@
+"""Every setting, from the environment. `docs/settings.md` documents each; a test fails when one is missing there."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="CONCH_", frozen=True, extra="ignore")
+
+    listen: str = Field("127.0.0.1:8080", description="Where the API listens.")
+    admin_listen: str = Field("127.0.0.1:8081", description="Where metrics and status are served; keep it private.")
+    tenants_file: Path = Field(Path("config/tenants.yaml"), description="The tenants: a file, or a directory of files.")
+    routes_file: Path = Field(Path("config/routes.yaml"), description="The routes.")
+    redis_url: str = Field("redis://127.0.0.1:6379/0", description="Redis, for limits shared by all replicas.")
+    triton: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("127.0.0.1:8001",), description="Tritons' gRPC addresses, host:port, separated by commas."
+    )
+    replicas: int = Field(
+        1, ge=1, description="How many gateways share the limits; what each one applies alone is divided by it."
+    )
+    redis_budget_ms: int = Field(50, ge=1, description="How long a decision may wait for Redis before it is made without.")
+    max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="The largest body of a request.")
+    body_timeout_seconds: float = Field(30.0, gt=0, description="How long a body may take to arrive.")
+    max_header_bytes: int = Field(
+        16 * 1024, ge=1024, description="The largest head of a request: the request line and all headers."
+    )
+    header_timeout_seconds: float = Field(10.0, gt=0, description="How long a head may take to arrive.")
+    keep_alive_seconds: int = Field(75, ge=1, description="How long an idle connection stays open.")
+    max_connections: int = Field(10_000, ge=1, description="How many connections may be open at once.")
+    max_message_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="The largest gRPC message to or from Triton.")
+    split_parallelism: int = Field(4, ge=1, description="How many parts of one large request run at once.")
+    drain_seconds: int = Field(20, ge=0, description="How long running requests may take to finish after SIGTERM.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level that is logged.")
+    access_log: bool = Field(True, description="Whether each request is logged.")
+
+    @field_validator("triton", mode="before")
+    @classmethod
+    def _addresses(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("listen", "admin_listen")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        if not host or not port.isdigit() or int(port) > 65535:
+            raise ValueError("must be host:port")
+        return value
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of a checked `host:port`; IPv6 hosts may stand in brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,42 @@
+"""One request and its answer, as telemetry sees them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+from opentelemetry.trace import Span
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What a request leaves behind: the edge opens it, the path of the request fills it in, the edge writes it down.
+
+    It holds sizes, names and times, and never a character of a tenant's text. Times are in seconds.
+    """
+
+    request_id: str
+    started: float = field(default_factory=monotonic)
+    route: str = "unmatched"
+    """The path's template, so that the values of a metric's label are bounded."""
+    tenant: str = ""
+    key_id: str = ""
+    model: str = ""
+    ensemble: str = ""
+    code: str = "ok"
+    inputs: int = 0
+    characters: int = 0
+    tokens: int = 0
+    chunks: int = 0
+    limiter: str = ""
+    """`admitted`, or the code of the refusal; empty where no limiter was asked."""
+    degraded: bool = False
+    limit_headers: Sequence[tuple[bytes, bytes]] = ()
+    trace_id: str = ""
+    span: Span | None = None
+    """The SERVER span, where tracing is on."""
+    auth: float = 0.0
+    admission: float = 0.0
+    triton: float = 0.0
+
+    def elapsed(self) -> float:
+        return monotonic() - self.started

@@ -1,0 +1,98 @@
+"""Triton's failures, told apart and turned into ours, by one table.
+
+Triton reports a full queue, a queue timeout, a shutdown, a missing version and a dead host with the same code, UNAVAILABLE, so
+that the message has to be read too. The messages are those of Triton's source (`core/src`, `server/src/grpc`) and of gRPC's core,
+seen live on 24.10. They are matched here and go no further.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from grpc import StatusCode
+
+from app.errors import (
+    DeadlineExceeded,
+    ModelUnavailable,
+    Overloaded,
+    Refusal,
+    TooLarge,
+    Unavailable,
+    UpstreamError,
+)
+
+Suspicion = Literal["none", "ensemble", "endpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What one failed call means: what the caller is told, whether another endpoint may be tried, and what was proven ill."""
+
+    name: str
+    """A stable word for metrics and logs."""
+    refusal: type[Refusal]
+    detail: str
+    elsewhere: bool = False
+    executed: bool = True
+    suspect: Suspicion = "none"
+    retry_after: int | None = None
+
+    def refuse(self) -> Refusal:
+        return self.refusal(self.detail, retry_after=self.retry_after)
+
+
+def _unready(name: str, detail: str, suspect: Suspicion = "ensemble", refusal: type[Refusal] = ModelUnavailable) -> Failure:
+    return Failure(name, refusal, detail, elsewhere=True, executed=False, suspect=suspect, retry_after=1)
+
+
+_LATE = Failure("deadline", DeadlineExceeded, "the model did not answer in the time given")
+_FULL = Failure("queue_full", Overloaded, "the model's queue is full", executed=False, retry_after=1)
+_WAITED = Failure(
+    "queue_timeout", Overloaded, "the request waited in the model's queue for too long", executed=False, retry_after=1
+)
+_STOPPING = _unready("stopping", "the model server is shutting down", "endpoint", Unavailable)
+_ABSENT = _unready("not_ready", "the model is not loaded at present")
+_RESTRICTED = _unready("restricted", "the model server refuses the gateway", "endpoint")
+_GONE = _unready("unreachable", "the model server can't be reached", "endpoint", Unavailable)
+_STRANGE = _unready("unimplemented", "what answers is not the model server that was expected", "endpoint")
+_CUT = Failure("cut_off", Unavailable, "the connection to the model server broke", True, suspect="endpoint", retry_after=1)
+_DROPPED = Failure("cancelled", Unavailable, "the model server dropped the request", True, retry_after=1)
+_DEAD = Failure("step_dead", ModelUnavailable, "a step of the model has died", True, suspect="ensemble", retry_after=5)
+_GPU = Failure("gpu_lost", Unavailable, "the model server lost its GPU", True, suspect="endpoint", retry_after=5)
+_MEMORY = Failure("shm_full", Overloaded, "the model server is out of memory", retry_after=1)
+_BIG = Failure("too_large", TooLarge, "the request is too large for the model server", executed=False)
+_BIG_ANSWER = Failure("answer_too_large", UpstreamError, "the model's answer is too large")
+_REFUSED = Failure("refused", UpstreamError, "the model server refused the gateway's request")
+_FAILED = Failure("failed", UpstreamError, "the model failed on this request")
+
+_TABLE: tuple[tuple[StatusCode, str, Failure], ...] = (
+    (StatusCode.DEADLINE_EXCEEDED, "", _LATE),
+    (StatusCode.UNAVAILABLE, "exceeds maximum queue size", _FULL),
+    (StatusCode.UNAVAILABLE, "request timeout expired", _WAITED),
+    (StatusCode.UNAVAILABLE, "server is stopping|shutting down|server exiting", _STOPPING),
+    (StatusCode.UNAVAILABLE, "not at ready state|is not ready", _ABSENT),
+    (StatusCode.UNAVAILABLE, "protocol is restricted", _RESTRICTED),
+    (StatusCode.UNAVAILABLE, "failed to connect|connection refused|errors resolving|dns resolution|no route to host", _GONE),
+    (StatusCode.UNAVAILABLE, "", _CUT),
+    (StatusCode.NOT_FOUND, "", _ABSENT),
+    (StatusCode.INVALID_ARGUMENT, "unknown model", _ABSENT),
+    (StatusCode.INVALID_ARGUMENT, "unexpected deadlock", _FAILED),
+    (StatusCode.INVALID_ARGUMENT, "", _REFUSED),
+    (StatusCode.INTERNAL, "stub process .* is not healthy|stub process .* (died|exited)", _DEAD),
+    (StatusCode.INTERNAL, "cuda error|device-side assert|illegal memory access|cuda failure", _GPU),
+    (StatusCode.INTERNAL, "shared memory pool|no space left", _MEMORY),
+    (StatusCode.INTERNAL, "rst_stream|goaway|connection reset|socket closed", _CUT),
+    (StatusCode.CANCELLED, "", _DROPPED),
+    (StatusCode.RESOURCE_EXHAUSTED, "sent message larger", _BIG),
+    (StatusCode.RESOURCE_EXHAUSTED, "received message larger", _BIG_ANSWER),
+    (StatusCode.UNIMPLEMENTED, "", _STRANGE),
+)
+_PATTERNS = tuple((code, re.compile(pattern, re.IGNORECASE), failure) for code, pattern, failure in _TABLE)
+
+
+def classify(code: StatusCode, message: str) -> Failure:
+    """The first row that fits; a failure that none describes is the model's own."""
+    for row_code, pattern, failure in _PATTERNS:
+        if row_code is code and pattern.search(message):
+            return failure
+    return _FAILED
