@@ -43,6 +43,8 @@ class Call:
     listed: bool = True
     features: Sequence[str] = ()
     """The heads that are asked for; all of them where it is empty."""
+    dimensions: int | None = None
+    """The length that vectors must have."""
     truncate: bool = True
     timeout_ms: int | None = None
 
@@ -80,7 +82,7 @@ class Gateway:
         route = serving.route
         exchange.model = route.name
         exchange.inputs = len(call.texts)
-        exchange.characters = route.caps.admit(call.texts, call.pointer)
+        exchange.characters = route.caps.admit(call.texts, call.field, call.pointer)
         ensemble = serving.choose()
         exchange.ensemble = ensemble.name
         roles = _roles(call, ensemble)
@@ -186,6 +188,9 @@ def _roles(call: Call, ensemble: Ensemble) -> tuple[str, ...]:
     if not call.truncate and "truncated" not in ensemble.outputs:
         flaw = Flaw("/truncate", "not_supported", "this model does not say what it cuts, so that it must be allowed to")
         raise InvalidInput("this model can't refuse long texts by itself", flaws=(flaw,))
+    if call.dimensions is not None and (call.dimensions,) != ensemble.outputs["embedding"].dims:
+        flaw = Flaw("/dimensions", "not_supported", f"only {ensemble.outputs['embedding'].dims[0]}")
+        raise InvalidInput("this model's vectors have one length", flaws=(flaw,))
     if not call.features:
         return tuple(ensemble.outputs)
     heads = features(ensemble.outputs)

@@ -4,7 +4,7 @@ together.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 Model = Annotated[str, Field(min_length=1, max_length=128, description="A model's public name; `GET /v1/models` lists them.")]
 Inputs = Annotated[list[str], Field(description="The texts. The model's caps on their number and length are listed with it.")]
@@ -35,18 +35,24 @@ class EntitiesRequest(_Request):
     inputs: Inputs
     offsets: Annotated[
         Literal["codepoint", "utf16", "byte"],
-        Field(
-            description="What `start` and `end` count: code points (Python), UTF-16 (JavaScript, Java) or bytes (Go)."
-        ),
+        Field(description="What `start` and `end` count: code points (Python), UTF-16 (JavaScript, Java) or bytes (Go)."),
     ] = "codepoint"
     include_text: Annotated[bool, Field(description="Whether each entity repeats its piece of the text.")] = False
     truncate: Truncate = True
     timeout_ms: TimeoutMs = None
 
 
+def _number(value: object) -> str:
+    return "several" if isinstance(value, list) else "one"
+
+
 class EmbeddingsRequest(_Request):
     model: Model
-    input: Annotated[str | list[str], Field(description="A text, or a list of texts.")]
+    input: Annotated[
+        Annotated[str, Tag("one")] | Annotated[list[str], Tag("several")],
+        Discriminator(_number),  # or a fault in a list would be told of twice, since it is no string either
+        Field(description="A text, or a list of texts."),
+    ]
     encoding_format: EncodingFormat = "float"
     dimensions: Annotated[int | None, Field(ge=1, description="The vector's length; only the model's own is supported.")] = None
     user: Annotated[str | None, Field(max_length=256, description="Accepted for compatibility, and ignored.")] = None

@@ -20,7 +20,6 @@ from app.api.schemas import (
     EntitiesRequest,
     EntitiesResponse,
 )
-from app.errors import Flaw, InvalidInput
 from app.gateway import Answer, Call, Gateway
 from app.telemetry.exchange import Exchange
 
@@ -84,10 +83,18 @@ async def embeddings(request: Request) -> Response:
     body = await _read(request, EmbeddingsRequest)
     listed = isinstance(body.input, list)
     texts = body.input if isinstance(body.input, list) else [body.input]
-    call = Call("embeddings", body.model, texts, "/input", listed, truncate=body.truncate, timeout_ms=body.timeout_ms)
+    call = Call(
+        "embeddings",
+        body.model,
+        texts,
+        "/input",
+        listed,
+        dimensions=body.dimensions,
+        truncate=body.truncate,
+        timeout_ms=body.timeout_ms,
+    )
     answer = await _answer(request, call)
     rows = answer.rows["embedding"]
-    _check_dimensions(body.dimensions, answer)
     data = [
         {"object": "embedding", "index": at, "embedding": answers.vector(row, body.encoding_format)}
         for at, row in enumerate(rows)
@@ -96,12 +103,6 @@ async def embeddings(request: Request) -> Response:
     return _json(
         {"object": "list", "data": data, "model": body.model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
     )
-
-
-def _check_dimensions(wanted: int | None, answer: Answer) -> None:
-    own = answer.ensemble.outputs["embedding"].dims[0]
-    if wanted not in (None, own):
-        raise InvalidInput("this model's vectors have one length", flaws=(Flaw("/dimensions", "not_supported", f"only {own}"),))
 
 
 @router.post("/v1/analyze", **documented("analyze", AnalyzeRequest, AnalyzeResponse))
@@ -122,3 +123,7 @@ def _analyzed(answer: Answer, at: int, remark: answers.Json, body: AnalyzeReques
     if "embedding" in answer.rows:
         result["embedding"] = answers.vector(answer.rows["embedding"][at], body.encoding_format)
     return result
+
+
+POSTS = {"/v1/classify": classify, "/v1/entities": entities, "/v1/embeddings": embeddings, "/v1/analyze": analyze}
+"""The handlers by path, for who calls them past the router."""

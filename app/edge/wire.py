@@ -28,6 +28,34 @@ class _Refused(Exception):
     """Ends httptools' parsing from within one of its callbacks."""
 
 
+class _Cork:
+    """A transport whose writes of one turn of the event loop leave together: uvicorn sends a head and its body one by one, and
+    the second system call costs more than most of our own code.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            self._loop.call_soon(self.flush)
+        self._held.append(data)
+
+    def flush(self) -> None:
+        held, self._held = self._held, []
+        if held and not self._transport.is_closing():
+            self._transport.write(b"".join(held))
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
 class Wire(HttpToolsProtocol):
     """Bound to its limits by `limited`, since uvicorn makes the instances."""
 
@@ -43,6 +71,7 @@ class Wire(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.transport = _Cork(transport, self.loop)  # type: ignore[assignment]
         self._time_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -22,18 +22,18 @@ class Caps:
     characters: int = 200_000
     allow_empty: bool = False
 
-    def admit(self, texts: Sequence[str], pointer: Callable[[int], str]) -> int:
+    def admit(self, texts: Sequence[str], field: str, pointer: Callable[[int], str]) -> int:
         """The characters of all texts together; raises `InvalidInput` that points to what is outside the caps."""
         if not texts:
-            raise InvalidInput("there must be at least one input")
+            raise _outside(field, "too_few", "there must be at least one input")
         if len(texts) > self.inputs:
-            raise InvalidInput(f"this model takes at most {self.inputs} inputs in a request")
+            raise _outside(field, "too_many", f"this model takes at most {self.inputs} inputs in a request")
         lengths = [len(text) for text in texts]
         if max(lengths) > self.characters_per_input or (min(lengths) == 0 and not self.allow_empty):
             raise InvalidInput("an input is outside this model's rules", flaws=tuple(self._flaws(lengths, pointer)))
         total = sum(lengths)
         if total > self.characters:
-            raise InvalidInput(f"this model takes at most {self.characters} characters in a request")
+            raise _outside(field, "too_long", f"this model takes at most {self.characters} characters in a request")
         return total
 
     def _flaws(self, lengths: list[int], pointer: Callable[[int], str]) -> list[Flaw]:
@@ -46,6 +46,10 @@ class Caps:
             elif length == 0 and not self.allow_empty:
                 flaws.append(Flaw(pointer(at), "empty", "this model takes no empty text"))
         return flaws[:MAX_FLAWS]
+
+
+def _outside(field: str, code: str, detail: str) -> InvalidInput:
+    return InvalidInput(detail, flaws=(Flaw(field, code, detail),))
 
 
 @dataclass(frozen=True, slots=True)
