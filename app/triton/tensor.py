@@ -59,10 +59,8 @@ def unpack_rows(raw: bytes, spec: TensorSpec, shape: Sequence[int], batch: int) 
     Raises `BadUpstreamResponse` where the shape is not `[batch, *dims]`, where the bytes do not fill it, and where a number is
     not finite.
     """
-    if len(shape) != len(spec.dims) + 1 or shape[0] != batch:
-        raise BadUpstreamResponse("an output of the answer has another batch size than was sent")
-    if any(got != want and want != -1 for got, want in zip(shape[1:], spec.dims, strict=True)):
-        raise BadUpstreamResponse("an output of the answer has another shape than the model declares")
+    if not _fits(shape, (batch, *spec.dims)):
+        raise BadUpstreamResponse("an output of the answer has another shape than was asked for")
     width = prod(shape[1:])
     if spec.dtype == "BYTES":
         texts = unpack_texts(raw, batch * width)
@@ -71,7 +69,20 @@ def unpack_rows(raw: bytes, spec: TensorSpec, shape: Sequence[int], batch: int) 
     if len(raw) != batch * width * numbers.itemsize:
         raise BadUpstreamResponse("an output of the answer has more or fewer bytes than its shape")
     numbers.frombytes(raw)
-    # The sum of fp32 values can't overflow a double, so it is finite exactly when all of them are.
-    if numbers.typecode in "fd" and not isfinite(sum(numbers)):
+    if not _finite(numbers):
         raise BadUpstreamResponse("an output of the answer holds numbers that are not finite")
     return [numbers[at : at + width] for at in range(0, batch * width, width)] if width else [numbers[:0] for _ in range(batch)]
+
+
+def _fits(shape: Sequence[int], declared: tuple[int, ...]) -> bool:
+    """-1 fits any size that is not negative."""
+    return tuple(shape) == declared or (
+        len(shape) == len(declared)
+        and all(got == want or (want == -1 and got >= 0) for got, want in zip(shape, declared, strict=True))
+    )
+
+
+def _finite(numbers: "array[Any]") -> bool:
+    if numbers.typecode == "f":
+        return isfinite(sum(numbers))  # doubles can't overflow by so few fp32, so that one bad number shows, and only that
+    return numbers.typecode != "d" or all(map(isfinite, numbers))
