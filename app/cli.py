@@ -34,7 +34,7 @@ def serve() -> None:
     It needs a Triton (CONCH_TRITON), the routes (CONCH_ROUTES_FILE) and the tenants (CONCH_TENANTS_FILE). Redis may come
     later (CONCH_REDIS_URL): until then limits are decided in the process.
     """
-    from app.main import serve as run
+    from app.server import serve as run
 
     settings = _settings()
     try:
@@ -52,8 +52,8 @@ def serve() -> None:
 def up(home: Path, routes: Path | None, traces: str | None) -> None:
     """Run everything on this machine: Redis, a real Triton on the CPU, and the gateway; then show an answer.
 
-    It builds the models first, stays in the foreground, starts a part again that dies, and stops all of it on Ctrl-C. Several run
-    side by side with other CONCH_LISTEN, CONCH_ADMIN_LISTEN and CONCH_HOME. Needs the extra `local`. Exit codes: docs/local.md.
+    It builds the models first, stays in the foreground, starts a part again that dies, and stops all of it on Ctrl-C. Several
+    run side by side with other CONCH_LISTEN, CONCH_ADMIN_LISTEN and CONCH_HOME. Needs the extra `local`. Exit codes: docs/local.md.
     """
     from app.local.stack import Options
     from app.local.stack import up as run

@@ -10,16 +10,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI, Request, Response
-from opentelemetry.sdk.trace.export import SpanExporter
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Scope
 
 from app.admission.bulkhead import Bulkhead
 from app.admission.redis_limiter import RedisLimiter
 from app.api import catalog, tasks
-from app.api.admin import admin_app
 from app.api.body import BodyLimits
 from app.api.docs import docs_routes
 from app.api.health import health_routes
@@ -28,16 +25,15 @@ from app.edge.observe import Observe
 from app.edge.perimeter import Perimeter
 from app.edge.problem import headers, problem, translated
 from app.edge.shortcut import Shortcut
-from app.edge.wire import WireLimits, limited
 from app.errors import Refusal
 from app.gateway import Gateway
 from app.routing.chart import read_chart
 from app.routing.route import Route
 from app.routing.survey import Survey
-from app.settings import Settings, split_address
-from app.telemetry.logs import AccessLog, configure_logs
+from app.settings import Settings
+from app.telemetry.logs import AccessLog
 from app.telemetry.metrics import Metrics
-from app.telemetry.tracing import Tracing
+from app.telemetry.tracing import Tracing, exporter
 from app.tenancy.directory import Directory
 from app.triton.client import ChannelOptions, Endpoint
 from app.triton.ensemble import Ensemble
@@ -63,7 +59,7 @@ class House:
     def build(cls, settings: Settings) -> "House":
         """Raises `TenantsInvalid` and `RoutesInvalid`."""
         directory, routes = Directory(settings.tenants_file), read_chart(settings.routes_file)
-        return cls(settings, directory, routes, Metrics(), Tracing(_exporter(os.environ)))
+        return cls(settings, directory, routes, Metrics(), Tracing(exporter(os.environ)))
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Gateway]:
@@ -137,7 +133,7 @@ def create_app(house: House) -> ASGIApp:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with house.open() as gateway:
-            settle_collector()
+            _settle_collector()
             yield {"gateway": gateway, "body_limits": body_limits}
 
     api = api_app(lifespan)
@@ -152,13 +148,6 @@ def create_app(house: House) -> ASGIApp:
     shortcut = Shortcut(api, tasks.POSTS)
     perimeter = Perimeter(shortcut, house.directory, house.settings.max_body_bytes)
     return Observe(perimeter, house.metrics, house.tracing, access, route_of)
-
-
-def settle_collector() -> None:
-    """What exists now stays, so that the collector need not walk it again; and it looks seldom, since requests leave no cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
 
 
 def api_app(lifespan: Any = None) -> FastAPI:
@@ -196,68 +185,14 @@ async def _untranslated(request: Request, error: Exception) -> Response:
     return await _refused(request, translated(error.status_code, (error.headers or {}).get("Allow")))
 
 
-def _exporter(environment: Mapping[str, str]) -> SpanExporter | None:
-    """By OpenTelemetry's own variables; without an endpoint there is no tracing."""
-    endpoint = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environment.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    if not endpoint or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return None
-    protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get(
-        "OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"
-    )
-    if protocol == "grpc":
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
-
-        return GrpcExporter()
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
-
-    return HttpExporter()
-
-
-class _Quiet(uvicorn.Server):
-    """A second server in the process: signals are the first one's."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        yield
-
-
-def serve(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises `TenantsInvalid` and `RoutesInvalid` before anything starts."""
-    configure_logs(settings.log_level)
-    house = House.build(settings)
-    wire = limited(WireLimits(settings.max_header_bytes, settings.header_timeout_seconds, settings.max_connections))
-    public = uvicorn.Server(_config(settings.listen, create_app(house), settings, http=wire))
-    admin = _Quiet(_config(settings.admin_listen, admin_app(house.metrics.exposition, house.status, house.ready), settings))
-
-    async def both() -> None:
-        beside = asyncio.create_task(admin.serve())
-        await public.serve()
-        admin.should_exit = True
-        await beside
-
-    with asyncio.Runner(loop_factory=public.config.get_loop_factory()) as runner:
-        runner.run(both())
-
-
-def _config(address: str, app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Config:
-    host, port = split_address(address)
-    return uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        loop="uvloop",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=settings.keep_alive_seconds,
-        timeout_graceful_shutdown=settings.drain_seconds,
-        **options,
-    )
-
-
 async def _cancelled(task: "asyncio.Task[None]") -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+def _settle_collector() -> None:
+    """What exists now stays, so that the collector need not walk it; and it looks seldom, since requests leave no cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)

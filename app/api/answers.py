@@ -52,6 +52,8 @@ def entities(answer: Answer, texts: Sequence[str], unit: Unit, *, include_text: 
 def _found(
     text: str, spans: "array[int]", scores: "array[float]", labels: Sequence[str], unit: Unit, *, include_text: bool
 ) -> list[Json]:
+    if len(spans) != 3 * len(scores):
+        raise BadUpstreamResponse("the answer has more or fewer scores than spans")
     measure = _Ruler(text, unit)
     found = []
     for at, score in enumerate(scores):

@@ -57,7 +57,7 @@ async def _read(request: Request, limits: BodyLimits) -> bytes:
                 if size > limits.max_bytes:
                     raise TooLarge(f"a body may have at most {limits.max_bytes} bytes")
     except TimeoutError:
-        raise RequestTimeout("the body did not arrive in time") from None
+        raise RequestTimeout("the body did not arrive in time", headers=(("connection", "close"),)) from None
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 

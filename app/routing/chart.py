@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from app.routing.route import Caps, Route, Target
 from app.routing.task import TASKS
+from app.tenancy.yaml_document import YamlDocument, YamlInvalid
 
 _NAME = r"^[A-Za-z0-9._-]{1,128}$"
 """Triton builds paths from model names, so that no other character ever reaches it."""
@@ -104,14 +104,18 @@ class _File(_Section):
 def read_chart(path: Path) -> Mapping[str, Route]:
     """The routes of a file, by name; raises `RoutesInvalid`."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-        file = _File.model_validate(document)
+        document = YamlDocument(path.read_bytes())
     except OSError as error:
         raise RoutesInvalid([f"{path}: {error.strerror}"]) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RoutesInvalid([f"{path}: not YAML: {' '.join(str(error).split())}"]) from error
+    except YamlInvalid as invalid:
+        raise RoutesInvalid([f"{path}:{invalid.line}: not YAML: {invalid.sentence}"]) from invalid
+    try:
+        file = _File.model_validate(document.value)
     except ValidationError as error:
-        raise RoutesInvalid([f"{path}: {_place(fault['loc'])}: {fault['msg']}" for fault in error.errors()]) from error
+        faults = error.errors(include_url=False, include_input=False)
+        raise RoutesInvalid(
+            [f"{path}:{document.line(fault['loc'])}: {_place(fault['loc'])}: {fault['msg']}" for fault in faults]
+        ) from error
     return {name: section.declared(name) for name, section in file.routes.items()}
 
 

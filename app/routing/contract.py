@@ -3,11 +3,10 @@
 import json
 from collections.abc import Mapping
 
-from tritonclient.grpc import model_config_pb2 as config_pb
-
 from app.routing.route import Route
 from app.routing.task import Role, features
 from app.triton.ensemble import Ensemble
+from app.triton.model import Model
 from app.triton.tensor import TensorSpec
 
 
@@ -19,34 +18,26 @@ class Mismatch(Exception):
         self.faults = tuple(faults)
 
 
-def bind(route: Route, config: config_pb.ModelConfig) -> Ensemble:
+def bind(route: Route, model: Model) -> Ensemble:
     """The ensemble as the route needs it; raises `Mismatch`."""
     faults: list[str] = []
-    if config.max_batch_size < 1:
+    if model.max_batch < 1:
         faults.append("the model does not batch: max_batch_size must be at least 1")
-    if config.model_transaction_policy.decoupled:
+    if model.decoupled:
         faults.append("the model is decoupled, and a request must have exactly one answer")
-    inputs = {tensor.name: tensor_spec(tensor) for tensor in config.input}
-    outputs = {tensor.name: tensor_spec(tensor) for tensor in config.output}
-    tensors = route.tensors or _by_name(route, outputs)
-    text = _text(tensors.get("text", "TEXT"), inputs, faults)
-    specs = _outputs(route, tensors, outputs, faults)
-    labels = {role: _labels(route, role, spec, config, faults) for role, spec in specs.items() if _role(route, role).labelled}
+    tensors = route.tensors or _by_name(route, model.outputs)
+    text = _text(tensors.get("text", "TEXT"), model.inputs, faults)
+    specs = _outputs(route, tensors, model.outputs, faults)
+    labels = {role: _labels(route, role, spec, model, faults) for role, spec in specs.items() if _role(route, role).labelled}
     if faults:
         raise Mismatch(faults)
-    embedding_model = config.parameters["embedding_model"].string_value if "embedding_model" in config.parameters else ""
-    return Ensemble(config.name, "", config.max_batch_size, text, specs, labels, embedding_model)
-
-
-def tensor_spec(tensor: config_pb.ModelInput | config_pb.ModelOutput) -> TensorSpec:
-    name = config_pb.DataType.Name(tensor.data_type).removeprefix("TYPE_")
-    return TensorSpec(tensor.name, "BYTES" if name == "STRING" else name, tuple(tensor.dims))
+    return Ensemble(model.name, "", model.max_batch, text, specs, labels, model.parameters.get("embedding_model", ""))
 
 
 def _by_name(route: Route, outputs: Mapping[str, TensorSpec]) -> dict[str, str]:
     known = [role.name for role in route.task.roles if role.required or role.name.upper() in outputs]
-    heads = [name.lower() for name in outputs if name.lower() not in known] if route.task.open else []
-    return {role: role.upper() for role in ("text", *known, *heads)}
+    heads = {name.lower(): name for name in outputs if name.lower() not in known} if route.task.open else {}
+    return {role: role.upper() for role in ("text", *known)} | heads
 
 
 def _text(name: str, inputs: Mapping[str, TensorSpec], faults: list[str]) -> TensorSpec:
@@ -98,8 +89,8 @@ def _fits(role: Role, spec: TensorSpec) -> bool:
     return spec.dims == ((-1, role.width) if role.width > 1 else (-1,))
 
 
-def _labels(route: Route, role: str, spec: TensorSpec, config: config_pb.ModelConfig, faults: list[str]) -> tuple[str, ...]:
-    labels = route.labels.get(role) or published_labels(role, config)
+def _labels(route: Route, role: str, spec: TensorSpec, model: Model, faults: list[str]) -> tuple[str, ...]:
+    labels = route.labels.get(role) or published_labels(role, model)
     if not labels:
         faults.append(f"no labels for the role {role}: neither the route nor the model's parameters give them")
     elif spec.dims[0] not in (-1, len(labels)):
@@ -107,12 +98,12 @@ def _labels(route: Route, role: str, spec: TensorSpec, config: config_pb.ModelCo
     return labels
 
 
-def published_labels(role: str, config: config_pb.ModelConfig) -> tuple[str, ...]:
+def published_labels(role: str, model: Model) -> tuple[str, ...]:
     """The labels in the model's own parameters: a JSON list in `labels.<role>` or, with one labelled output, in `labels`."""
     for key in (f"labels.{role}", "labels"):
-        if key in config.parameters:
+        if key in model.parameters:
             try:
-                labels = json.loads(config.parameters[key].string_value)
+                labels = json.loads(model.parameters[key])
             except ValueError:
                 return ()
             return tuple(str(label) for label in labels) if isinstance(labels, list) else ()

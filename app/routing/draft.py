@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 
 import yaml
-from tritonclient.grpc import model_config_pb2 as config_pb
 
-from app.routing.contract import published_labels, tensor_spec
+from app.routing.contract import published_labels
 from app.triton.client import ChannelOptions, Endpoint
+from app.triton.model import Model
 from app.triton.tensor import TensorSpec
 
 _MOST_LABELS = 64
@@ -17,47 +17,47 @@ async def draft_routes(address: str) -> str:
     """The file's text; raises `CallFailed`."""
     endpoint = Endpoint(address, ChannelOptions())
     try:
-        configs = [await endpoint.model_config(name) for name in sorted(await endpoint.index())]
+        models = [await endpoint.model(name) for name in sorted(await endpoint.index())]
     finally:
         await endpoint.close()
-    steps = {step.model_name for config in configs for step in config.ensemble_scheduling.step}
-    parts = [text for config in configs for text in _drafted(config, is_step=config.name in steps)]
+    steps = {name for model in models for name, _ in model.steps}
+    parts = [text for model in models for text in _drafted(model, is_step=model.name in steps)]
     has_routes = any(not part.startswith("  #") for part in parts)
     head = f"# Drafted from the models of {address}; read it before you use it, and then run `conch check`.\n"
     return head + ("routes:\n" if has_routes else "routes: {}\n") + "".join(parts)
 
 
-def _drafted(config: config_pb.ModelConfig, *, is_step: bool) -> Iterator[str]:
-    inputs = [tensor_spec(tensor) for tensor in config.input]
-    outputs = {tensor.name: tensor_spec(tensor) for tensor in config.output}
-    reason = _unfit(config, inputs) or ("it is a step of an ensemble" if is_step else "")
+def _drafted(model: Model, *, is_step: bool) -> Iterator[str]:
+    outputs = model.outputs
+    reason = _unfit(model) or ("it is a step of an ensemble" if is_step else "")
     guessed = None if reason else _guess(outputs)
     if guessed is None:
-        yield f"  # {config.name}: left out; {reason or 'none of its outputs looks like the answer of a task'}\n"
+        yield f"  # {model.name}: left out; {reason or 'none of its outputs looks like the answer of a task'}\n"
         return
     task, roles = guessed
     route: dict[str, object] = {
         "task": task,
-        "targets": [{"ensemble": config.name, "weight": 100}],
-        "tensors": {"text": inputs[0].name, **roles},
+        "targets": [{"ensemble": model.name, "weight": 100}],
+        "tensors": {"text": next(iter(model.inputs)), **roles},
     }
     if task in ("classify", "entities"):
         role = "scores" if task == "classify" else "spans"
-        missing = not published_labels(role, config)
+        missing = not published_labels(role, model)
         size = outputs[roles[role]].dims[0]
         if missing:
             route["labels"] = [f"label_{at}" for at in range(size if 0 < size <= _MOST_LABELS else 1)]
             yield "  # The model does not publish its labels: replace those below, in the order of its scores.\n"
-    text = yaml.safe_dump({config.name: route}, sort_keys=False, default_flow_style=None, width=120)
+    text = yaml.safe_dump({model.name: route}, sort_keys=False, default_flow_style=None, width=120)
     yield "".join(f"  {line}\n" for line in text.splitlines())
 
 
-def _unfit(config: config_pb.ModelConfig, inputs: list[TensorSpec]) -> str:
+def _unfit(model: Model) -> str:
+    inputs = list(model.inputs.values())
     if len(inputs) != 1 or inputs[0].dtype != "BYTES" or inputs[0].dims not in ((1,), (-1,)):
         return "its input is not one text"
-    if config.max_batch_size < 1:
+    if model.max_batch < 1:
         return "it does not batch"
-    return "it is decoupled" if config.model_transaction_policy.decoupled else ""
+    return "it is decoupled" if model.decoupled else ""
 
 
 def _guess(outputs: Mapping[str, TensorSpec]) -> tuple[str, dict[str, str]] | None:

@@ -4,9 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from google.protobuf import text_format
-from tritonclient.grpc import model_config_pb2 as config_pb
-
 from app.routing.chart import RoutesInvalid, read_chart
 from app.routing.contract import Mismatch, bind
 from app.routing.route import Route
@@ -14,6 +11,7 @@ from app.tenancy.directory import Directory
 from app.tenancy.tenant import Tenant
 from app.tenancy.tenants_file import TenantsInvalid
 from app.triton.client import CallFailed, ChannelOptions, Endpoint
+from app.triton.model import ConfigUnreadable, Model
 
 _FLOOR = (2, 70)
 """Triton 26.06 calls itself 2.70; below it there are known holes (NVIDIA bulletin 5865)."""
@@ -82,29 +80,28 @@ def _check_repository(repository: Path, routes: Mapping[str, Route], report: Rep
             file = repository / target.ensemble / "config.pbtxt"
             where = f"route {route.name}: {target.ensemble}"
             try:
-                config = text_format.Parse(file.read_text(encoding="utf-8"), config_pb.ModelConfig())
+                model = Model.parse(file.read_text(encoding="utf-8"))
             except OSError as error:
                 report.faults.append(f"{where}: {file}: {error.strerror}")
                 continue
-            except text_format.ParseError as error:
+            except ConfigUnreadable as error:
                 report.faults.append(f"{where}: {file}: {error}")
                 continue
-            config.name = config.name or target.ensemble
-            _check_binding(where, route, config, report)
-            _check_steps(where, repository, config, report)
+            _check_binding(where, route, model, report)
+            _check_steps(where, repository, model, report)
 
 
-def _check_steps(where: str, repository: Path, config: config_pb.ModelConfig, report: Report) -> None:
-    for step in config.ensemble_scheduling.step:
-        if not (repository / step.model_name / "config.pbtxt").is_file():
-            report.faults.append(f"{where}: its step {step.model_name} is not in {repository}")
-        if step.model_version < 0:
-            report.remarks.append(f"{where}: its step {step.model_name} is not pinned to a version")
+def _check_steps(where: str, repository: Path, model: Model, report: Report) -> None:
+    for step, version in model.steps:
+        if not (repository / step / "config.pbtxt").is_file():
+            report.faults.append(f"{where}: its step {step} is not in {repository}")
+        if version < 0:
+            report.remarks.append(f"{where}: its step {step} is not pinned to a version")
 
 
-def _check_binding(where: str, route: Route, config: config_pb.ModelConfig, report: Report) -> None:
+def _check_binding(where: str, route: Route, model: Model, report: Report) -> None:
     try:
-        bind(route, config)
+        bind(route, model)
     except Mismatch as mismatch:
         report.faults += [f"{where}: {fault}" for fault in mismatch.faults]
 
@@ -131,7 +128,7 @@ async def _check_target(endpoint: Endpoint, route: Route, ensemble: str, report:
         if not await endpoint.model_ready(ensemble):
             report.faults.append(f"{where}: it is not ready")
             return
-        _check_binding(where, route, await endpoint.model_config(ensemble), report)
+        _check_binding(where, route, await endpoint.model(ensemble), report)
     except CallFailed as failed:
         if failed.failure.suspect == "endpoint":
             raise

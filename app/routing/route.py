@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.errors import Flaw, InvalidInput, ModelUnavailable, UnknownModel
+from app.errors import Flaw, InvalidInput, ModelUnavailable, Unavailable, UnknownModel
 from app.routing.task import Task
 from app.tenancy.tenant import Tenant
 from app.triton.ensemble import Ensemble
@@ -86,11 +86,15 @@ class Serving:
     route: Route
     ensembles: tuple[tuple[Ensemble, int], ...] = ()
     faults: tuple[str, ...] = ()
+    reachable: bool = True
+    """Whether any Triton can be asked."""
 
     def choose(self) -> Ensemble:
-        """One of the ensembles, by weight; raises `ModelUnavailable` where there is none."""
+        """One of the ensembles, by weight; raises `Unavailable` or `ModelUnavailable` where there is none."""
         if len(self.ensembles) == 1:
             return self.ensembles[0][0]
+        if not self.reachable:
+            raise Unavailable("no model server can be reached", retry_after=1)
         if not self.ensembles:
             raise ModelUnavailable("this model is not ready at present", retry_after=1)
         ensembles = [ensemble for ensemble, _ in self.ensembles]

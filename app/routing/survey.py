@@ -10,6 +10,7 @@ from app.routing.contract import Mismatch, bind
 from app.routing.route import Route, RouteTable, Serving
 from app.triton.client import CallFailed, Endpoint
 from app.triton.ensemble import Ensemble
+from app.triton.model import Model
 
 log = logging.getLogger("conch.routing")
 
@@ -102,8 +103,8 @@ class Survey:
             elif all(isinstance(found.get((route.name, name)), Ensemble) for route in routes):
                 findings = {}
             else:
-                config = await endpoint.model_config(name)
-                findings = {(route.name, name): _bound(route, config) for route in routes}
+                model = await endpoint.model(name)
+                findings = {(route.name, name): _bound(route, model) for route in routes}
         except CallFailed as failed:
             if failed.failure.suspect == "endpoint":
                 raise
@@ -144,12 +145,13 @@ class Survey:
                     agreed = agreed or finding
             if agreed is not None and target.weight:
                 ensembles.append((agreed, target.weight))
-        return Serving(route, tuple(ensembles), tuple(dict.fromkeys(faults)))
+        reachable = any(endpoint.reachable for endpoint in self.endpoints)
+        return Serving(route, tuple(ensembles), tuple(dict.fromkeys(faults)), reachable)
 
 
-def _bound(route: Route, config: "object") -> Ensemble | tuple[str, ...]:
+def _bound(route: Route, model: Model) -> Ensemble | tuple[str, ...]:
     try:
-        return bind(route, config)
+        return bind(route, model)
     except Mismatch as mismatch:
         return mismatch.faults
 

@@ -96,3 +96,20 @@ def propagated(span: Span | None) -> tuple[tuple[str, str], ...]:
     parent = ("traceparent", f"00-{context.trace_id:032x}-{context.span_id:016x}-01")
     state = context.trace_state.to_header()
     return (parent, ("tracestate", state)) if state else (parent,)
+
+
+def exporter(environment: Mapping[str, str]) -> SpanExporter | None:
+    """By OpenTelemetry's own variables; without an endpoint there is no tracing."""
+    endpoint = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environment.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if not endpoint or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get(
+        "OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"
+    )
+    if protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+
+        return GrpcExporter()
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
+
+    return HttpExporter()

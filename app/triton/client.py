@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import grpc
 import grpc.aio
-from tritonclient.grpc import model_config_pb2 as config_pb
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from app.deadline import Deadline
 from app.errors import DeadlineExceeded
+from app.triton.model import Model
 from app.triton.status import Failure, classify
 
 Metadata = tuple[tuple[str, str], ...]
@@ -86,9 +86,9 @@ class Endpoint:
         response = await self._ask("ModelReady", pb.ModelReadyRequest(name=name))
         return bool(response.ready)
 
-    async def model_config(self, name: str) -> config_pb.ModelConfig:
+    async def model(self, name: str) -> Model:
         response = await self._ask("ModelConfig", pb.ModelConfigRequest(name=name))
-        return response.config
+        return Model.of(response.config)
 
     async def index(self) -> list[str]:
         """The names of the models that are loaded."""

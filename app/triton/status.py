@@ -56,6 +56,7 @@ _RESTRICTED = _unready("restricted", "the model server refuses the gateway", "en
 _GONE = _unready("unreachable", "the model server can't be reached", "endpoint", Unavailable)
 _STRANGE = _unready("unimplemented", "what answers is not the model server that was expected", "endpoint")
 _CUT = Failure("cut_off", Unavailable, "the connection to the model server broke", True, suspect="endpoint", retry_after=1)
+_SHED = Failure("model_unavailable", ModelUnavailable, "the model can't answer now", True, retry_after=1)
 _DROPPED = Failure("cancelled", Unavailable, "the model server dropped the request", True, retry_after=1)
 _DEAD = Failure("step_dead", ModelUnavailable, "a step of the model has died", True, suspect="ensemble", retry_after=5)
 _GPU = Failure("gpu_lost", Unavailable, "the model server lost its GPU", True, suspect="endpoint", retry_after=5)
@@ -65,6 +66,12 @@ _BIG_ANSWER = Failure("answer_too_large", UpstreamError, "the model's answer is 
 _REFUSED = Failure("refused", UpstreamError, "the model server refused the gateway's request")
 _FAILED = Failure("failed", UpstreamError, "the model failed on this request")
 
+_BROKEN = (
+    "socket closed|connection reset|broken pipe|goaway|stream removed|transport closed|end of tcp stream|endpoint closing"
+    "|keepalive|http2 header with status|upstream connect error"
+)
+"""What gRPC's core says, or a proxy, of a connection that broke."""
+
 _TABLE: tuple[tuple[StatusCode, str, Failure], ...] = (
     (StatusCode.DEADLINE_EXCEEDED, "", _LATE),
     (StatusCode.UNAVAILABLE, "exceeds maximum queue size", _FULL),
@@ -73,7 +80,9 @@ _TABLE: tuple[tuple[StatusCode, str, Failure], ...] = (
     (StatusCode.UNAVAILABLE, "not at ready state|is not ready", _ABSENT),
     (StatusCode.UNAVAILABLE, "protocol is restricted", _RESTRICTED),
     (StatusCode.UNAVAILABLE, "failed to connect|connection refused|errors resolving|dns resolution|no route to host", _GONE),
-    (StatusCode.UNAVAILABLE, "", _CUT),
+    (StatusCode.UNAVAILABLE, f"{_BROKEN}|^$", _CUT),
+    # Any other words are those of a step, and a step must not take the whole endpoint from the other models.
+    (StatusCode.UNAVAILABLE, "", _SHED),
     (StatusCode.NOT_FOUND, "", _ABSENT),
     (StatusCode.INVALID_ARGUMENT, "unknown model", _ABSENT),
     (StatusCode.INVALID_ARGUMENT, "unexpected deadlock", _FAILED),
@@ -81,11 +90,11 @@ _TABLE: tuple[tuple[StatusCode, str, Failure], ...] = (
     (StatusCode.INTERNAL, "stub process .* is not healthy|stub process .* (died|exited)", _DEAD),
     (StatusCode.INTERNAL, "cuda error|device-side assert|illegal memory access|cuda failure", _GPU),
     (StatusCode.INTERNAL, "shared memory pool|no space left", _MEMORY),
-    (StatusCode.INTERNAL, "rst_stream|goaway|connection reset|socket closed", _CUT),
+    (StatusCode.INTERNAL, f"rst_stream|{_BROKEN}", _CUT),
     (StatusCode.CANCELLED, "", _DROPPED),
     (StatusCode.RESOURCE_EXHAUSTED, "sent message larger", _BIG),
     (StatusCode.RESOURCE_EXHAUSTED, "received message larger", _BIG_ANSWER),
-    (StatusCode.UNIMPLEMENTED, "", _STRANGE),
+    (StatusCode.UNIMPLEMENTED, "^$|method not found|http2 header with status", _STRANGE),
 )
 _PATTERNS = tuple((code, re.compile(pattern, re.IGNORECASE), failure) for code, pattern, failure in _TABLE)
 

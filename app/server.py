@@ -1,0 +1,58 @@
+"""One process: the API and the private listener, side by side on one event loop."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from app.api.admin import admin_app
+from app.edge.wire import WireLimits, limited
+from app.main import House, create_app
+from app.settings import Settings, split_address
+from app.telemetry.logs import configure_logs
+
+
+class _Beside(uvicorn.Server):
+    """A second server in the process: signals are the first one's."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+def serve(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT. Raises `TenantsInvalid` and `RoutesInvalid` before anything starts."""
+    configure_logs(settings.log_level)
+    house = House.build(settings)
+    wire = limited(WireLimits(settings.max_header_bytes, settings.header_timeout_seconds, settings.max_connections))
+    public = uvicorn.Server(_config(settings.listen, create_app(house), settings, http=wire))
+    admin = _Beside(_config(settings.admin_listen, admin_app(house.metrics.exposition, house.status, house.ready), settings))
+
+    async def both() -> None:
+        beside = asyncio.create_task(admin.serve())
+        await public.serve()
+        admin.should_exit = True
+        await beside
+
+    with asyncio.Runner(loop_factory=public.config.get_loop_factory()) as runner:
+        runner.run(both())
+
+
+def _config(address: str, app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Config:
+    host, port = split_address(address)
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        loop="uvloop",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=settings.drain_seconds,
+        **options,
+    )

@@ -1,0 +1,51 @@
+"""What a Triton says of one model, as far as a route can care."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as config_pb
+
+from app.triton.tensor import TensorSpec
+
+
+class ConfigUnreadable(ValueError):
+    """The text is not a model's config."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """`steps` are the members of an ensemble: name and version, -1 where none is pinned."""
+
+    name: str
+    max_batch: int
+    decoupled: bool
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+    parameters: Mapping[str, str]
+    steps: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, config: config_pb.ModelConfig) -> "Model":
+        return cls(
+            name=config.name,
+            max_batch=config.max_batch_size,
+            decoupled=config.model_transaction_policy.decoupled,
+            inputs={tensor.name: _spec(tensor) for tensor in config.input},
+            outputs={tensor.name: _spec(tensor) for tensor in config.output},
+            parameters={name: parameter.string_value for name, parameter in config.parameters.items()},
+            steps=tuple((step.model_name, step.model_version) for step in config.ensemble_scheduling.step),
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> "Model":
+        """A `config.pbtxt`; raises `ConfigUnreadable`."""
+        try:
+            return cls.of(text_format.Parse(text, config_pb.ModelConfig()))
+        except text_format.ParseError as error:
+            raise ConfigUnreadable(str(error)) from error
+
+
+def _spec(tensor: config_pb.ModelInput | config_pb.ModelOutput) -> TensorSpec:
+    name = config_pb.DataType.Name(tensor.data_type).removeprefix("TYPE_")
+    return TensorSpec(tensor.name, "BYTES" if name == "STRING" else name, tuple(tensor.dims))
