@@ -34,6 +34,7 @@ def serve() -> None:
     It needs a Triton (CONCH_TRITON), the routes (CONCH_ROUTES_FILE) and the tenants (CONCH_TENANTS_FILE). Redis may come
     later (CONCH_REDIS_URL): until then limits are decided in the process.
     """
+    from app.server import AddressUnusable
     from app.server import serve as run
 
     settings = _settings()
@@ -41,6 +42,8 @@ def serve() -> None:
         run(settings)
     except (TenantsInvalid, RoutesInvalid) as invalid:
         _fail(str(fault) for fault in invalid.faults)
+    except AddressUnusable as error:
+        _fail([str(error)])
 
 
 @main.command()
@@ -52,8 +55,9 @@ def serve() -> None:
 def up(home: Path, routes: Path | None, traces: str | None) -> None:
     """Run everything on this machine: Redis, a real Triton on the CPU, and the gateway; then show an answer.
 
-    It builds the models first, stays in the foreground, starts a part again that dies, and stops all of it on Ctrl-C. Several
-    run side by side with other CONCH_LISTEN, CONCH_ADMIN_LISTEN and CONCH_HOME. Needs the extra `local`. Exit codes: docs/local.md.
+    It builds the models first, stays in the foreground, starts a part again that dies, and stops all of it on Ctrl-C. With
+    other CONCH_LISTEN, CONCH_ADMIN_LISTEN and CONCH_HOME, several run side by side. Needs the extra `local`. Exit codes:
+    docs/local.md.
     """
     from app.local.stack import Options
     from app.local.stack import up as run

@@ -139,7 +139,7 @@ def create_app(house: House) -> ASGIApp:
     api = api_app(lifespan)
     api.router.routes.extend(health_routes(house.ready))
     access = AccessLog() if house.settings.access_log else None
-    fixed = frozenset(getattr(route, "path", "") for route in api.router.routes)
+    fixed = tasks.POSTS.keys() | {getattr(route, "path", "") for route in api.router.routes}
 
     def route_of(scope: Scope) -> str:
         """The template of the path, so that a metric has no label for each path that a stranger thinks of."""

@@ -4,7 +4,7 @@ import asyncio
 import platform
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import generate_latest
 
 from app import __version__
@@ -19,6 +19,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
+        disable_created_metrics()  # a third of all series, that nobody reads
         self.registry = registry = CollectorRegistry()
         self.requests = Counter(
             "conch_requests",
