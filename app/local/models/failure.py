@@ -1,0 +1,2 @@
+class BuildFailed(Exception):
+    """Why there is no model repository, and what to do: sentences for a person."""
