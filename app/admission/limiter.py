@@ -1,6 +1,6 @@
 """The contract of every limiter."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from app.errors import OverLimit
@@ -13,9 +13,9 @@ Policy = Literal["requests", "characters", "in_flight", "daily"]
 class Standing:
     """Where a tenant stands with one policy; it becomes one member of `RateLimit-Policy` and of `RateLimit`.
 
-    `name` is unique within a verdict, e.g. `requests` or `sentiment-requests` for a limit on one route. `quota` is the burst (or the
-    slots, or the day's characters), `remaining` what is left of it, `window` the seconds in which an empty quota fills up (0 for
-    `in_flight`), `reset` the seconds until more than `remaining` is there.
+    `name` is unique within a verdict, e.g. `requests` or `sentiment-requests` for a limit on one route. `quota` is the burst
+    (or the slots, or the day's characters), `remaining` what is left of it, `window` the seconds in which an empty quota fills
+    up (0 for `in_flight`), `reset` the seconds until more than `remaining` is there.
     """
 
     name: str
@@ -35,7 +35,9 @@ class Verdict:
     standings: tuple[Standing, ...]
     degraded: bool = False
     """Decided without Redis."""
-    receipt: object = None
+    shadowed: tuple[str, ...] = ()
+    """Names of limits in shadow mode that would have refused the request; for metrics only."""
+    receipt: object = field(default=None, repr=False)
     """The limiter's own note of what was taken (leases, refundable amounts); nobody else looks inside."""
 
 
@@ -43,12 +45,15 @@ class Limiter(Protocol):
     async def spend(self, tenant: Tenant, route: str, characters: int, lifetime: float) -> Verdict:
         """Take one request of `characters` from all of the tenant's policies, or from none of them.
 
-        `lifetime` is how long the request can last, in seconds: a slot in flight is a lease of that length plus a margin. Raises
-        `InvalidInput` where the cost exceeds a burst, since waiting can't help, and `Unavailable` where Redis can't decide and the
-        policy is `closed`. Never raises anything else, and never takes longer than the Redis budget.
+        `lifetime` is how long the request can last, in seconds: a slot in flight is a lease of that length plus a margin.
+        Raises `InvalidInput` where the cost exceeds a burst, since waiting can't help, and `Unavailable` where Redis can't
+        decide and the policy is `closed`. Never raises anything else, and never takes longer than the Redis budget.
         """
         ...
 
     def settle(self, verdict: Verdict, *, executed: bool) -> None:
-        """Give back the slot in flight, and what was spent where Triton never executed. Does not block; leaves with the next write."""
+        """Give back the slot in flight, and what was spent where Triton never executed.
+
+        Does not block; leaves with the next write. To be called once; a verdict that refuses has nothing to give back.
+        """
         ...

@@ -1,0 +1,171 @@
+"""Exact limits across replicas while Redis answers, this process's share of them while it does not."""
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+from itertools import count
+from time import monotonic_ns
+from types import TracebackType
+from typing import Literal
+
+import hiredis
+
+from app.admission.account import Account, Script
+from app.admission.limiter import Verdict
+from app.admission.local_limiter import LocalLimiter
+from app.admission.redis_link import RedisLink, RedisTrouble
+from app.admission.redis_wire import Late, RedisRefused, RedisWire, Reply
+from app.admission.ruling import Ruling, verdict
+from app.admission.terms import terms_of
+from app.errors import Unavailable
+from app.tenancy.tenant import Quota, Tenant
+
+_MOST_ACCOUNTS = 20_000
+_FREE = Verdict(None, ())
+# No tenant can have this id.
+_PROBE = Tenant("_probe", "", (), Quota(requests_per_second=1e6, burst=1_000_000))
+
+
+@dataclass(frozen=True, slots=True)
+class _Receipt:
+    account: Account
+    characters: int
+    member: bytes
+    violated: int
+    at: int
+
+
+class RedisLimiter:
+    """Enter it as a context before use. `mode` and the counters are for metrics."""
+
+    def __init__(self, url: str, *, replicas: int = 1, budget: float = 0.05, margin: float = 5.0) -> None:
+        """Raises `ValueError` where the URL is none of Redis."""
+        self._replicas = replicas
+        self._margin = margin
+        self._admit, self._refund = Script.read("admit.lua"), Script.read("refund.lua")
+        self._accounts: dict[str, dict[str, Account]] = {}
+        self._opened = 0
+        probe = self._open(_PROBE, "")
+        spending, refunding = probe.admission(0, 1000, b"probe:1000"), probe.repayment(0, 0, 0) or b""
+        probes = self._admit.in_full(spending), self._refund.in_full(refunding)
+        self._link = RedisLink(url, probes=probes, budget=budget)
+        self._local = LocalLimiter(replicas=replicas, margin=margin)
+        self._origin = secrets.token_hex(5).encode()
+        self._numbers = count()
+        self.remembered = 0
+        self.failures = 0
+
+    @property
+    def mode(self) -> Literal["exact", "degraded"]:
+        return self._link.mode
+
+    async def __aenter__(self) -> "RedisLimiter":
+        await self._link.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._link.__aexit__(kind, error, trace)
+
+    async def spend(self, tenant: Tenant, route: str, characters: int, lifetime: float) -> Verdict:
+        account = self._account(tenant, route)
+        account.terms.refuse_oversize(characters)
+        if not account.terms.limits:
+            return _FREE
+        wire = self._link.wire
+        if wire is None:
+            return self._without_redis(account, characters, lifetime)
+        asked_at = monotonic_ns() // 1000
+        if (ruling := account.recall(characters, asked_at)) is not None:
+            self.remembered += 1
+            return verdict(account.terms.limits, ruling, characters, degraded=False, receipt=None)
+        length = int((lifetime + self._margin) * 1e6)
+        member = b"%b-%x:%d" % (self._origin, next(self._numbers), length)
+        try:
+            ruling = _ruling(await self._ask(wire, account, characters, length, member), account)
+        except RedisTrouble as error:
+            self.failures += 1
+            self._link.failed(error)
+            return self._without_redis(account, characters, lifetime)
+        self._link.answered()
+        if not ruling.admitted:
+            account.remember(ruling, asked_at)
+            return verdict(account.terms.limits, ruling, characters, degraded=False, receipt=None)
+        receipt = _Receipt(account, characters, member, ruling.violated, ruling.now)
+        return verdict(account.terms.limits, ruling, characters, degraded=False, receipt=receipt)
+
+    def settle(self, verdict: Verdict, *, executed: bool) -> None:
+        receipt = verdict.receipt
+        if not isinstance(receipt, _Receipt):
+            self._local.settle(verdict, executed=executed)
+            return
+        for command in receipt.account.release(receipt.member):
+            self._link.send(command)
+        if not executed:
+            self._repay(receipt, self._link.wire)
+
+    async def _ask(self, wire: RedisWire, account: Account, characters: int, length: int, member: bytes) -> Reply:
+        def undo(reply: Reply) -> None:
+            """Nobody waits for this reply any more: what it took would be lost."""
+            if isinstance(reply, list) and reply[0] == 1:
+                for release in account.release(member):
+                    wire.send(release)
+                self._repay(_Receipt(account, characters, member, reply[1], reply[2]), wire)
+
+        command = account.admission(characters, length, member)
+        try:
+            return await _settled(wire.call(command, undo), undo)
+        except RedisRefused as error:
+            if not str(error).startswith("NOSCRIPT"):
+                raise
+        return await _settled(wire.call(self._admit.in_full(command), undo), undo)
+
+    def _repay(self, receipt: _Receipt, wire: RedisWire | None) -> None:
+        now = monotonic_ns() // 1000
+        for account in self._accounts.get(receipt.account.terms.tenant.id, {}).values():
+            account.forget(now)
+        repayment = receipt.account.repayment(receipt.characters, receipt.violated, receipt.at)
+        if repayment is None or wire is None:
+            return
+
+        def landed(reply: Reply) -> None:
+            if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
+                wire.send(self._refund.in_full(repayment))
+
+        wire.send(repayment, landed)
+
+    def _without_redis(self, account: Account, characters: int, lifetime: float) -> Verdict:
+        if account.closed:
+            raise Unavailable("The tenant's limits can't be checked now.", retry_after=1)
+        return self._local.decide(account.share, characters, lifetime, degraded=True)
+
+    def _account(self, tenant: Tenant, route: str) -> Account:
+        account = self._accounts.get(tenant.id, {}).get(route)
+        # After a reload the tenant is another object, maybe with other limits.
+        if account is None or account.terms.tenant is not tenant:
+            if self._opened >= _MOST_ACCOUNTS:
+                self._accounts.clear()
+                self._opened = 0
+            account = self._accounts.setdefault(tenant.id, {})[route] = self._open(tenant, route)
+            self._opened += 1
+        return account
+
+    def _open(self, tenant: Tenant, route: str) -> Account:
+        return Account.opened(terms_of(tenant, route), self._replicas, self._admit, self._refund)
+
+
+async def _settled(future: asyncio.Future[Reply], undo: Late) -> Reply:
+    try:
+        return await future
+    except asyncio.CancelledError:
+        # The reply was there, and its waiter was cancelled before it could look.
+        if future.done() and not future.cancelled() and future.exception() is None:
+            undo(future.result())
+        raise
+
+
+def _ruling(reply: Reply, account: Account) -> Ruling:
+    if not isinstance(reply, list) or len(reply) != 3 + len(account.terms.limits):
+        raise RedisRefused("not the script's reply")
+    return Ruling(reply[0] == 1, reply[1], reply[2], reply[3:])

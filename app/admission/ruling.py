@@ -1,0 +1,74 @@
+"""From the numbers of a decision to what the caller is told."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.admission.limiter import Policy, Standing, Verdict
+from app.admission.terms import DAY_US, Limit
+from app.errors import OverLimit, QuotaExhausted, RateLimited, TooManyInFlight
+
+_KINDS: dict[Policy, type[OverLimit]] = {
+    "requests": RateLimited,
+    "characters": RateLimited,
+    "in_flight": TooManyInFlight,
+    "daily": QuotaExhausted,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """`violated` has a bit per limit, those in shadow mode included; `values` hold after what was spent, if anything was."""
+
+    admitted: bool
+    violated: int
+    now: int
+    values: Sequence[int]
+
+
+def verdict(limits: Sequence[Limit], ruling: Ruling, characters: int, *, degraded: bool, receipt: object) -> Verdict:
+    standings = tuple(
+        standing(limit, value, ruling.now) for limit, value in zip(limits, ruling.values, strict=True) if limit.enforced
+    )
+    if not ruling.violated:
+        return Verdict(None, standings, degraded, (), receipt)
+    broken = [
+        (limit, value) for i, (limit, value) in enumerate(zip(limits, ruling.values, strict=True)) if ruling.violated >> i & 1
+    ]
+    shadowed = tuple(limit.name for limit, _ in broken if not limit.enforced)
+    if ruling.admitted:
+        return Verdict(None, standings, degraded, shadowed, receipt)
+    waits = [(_wait(limit, value, characters, ruling.now), limit) for limit, value in broken if limit.enforced]
+    return Verdict(_refusal(*max(waits, key=lambda wait: wait[0])), standings, degraded, shadowed)
+
+
+def standing(limit: Limit, value: int, now: int) -> Standing:
+    policy, quota = limit.policy, limit.quota
+    if policy == "in_flight" or policy == "daily":
+        remaining = quota - value if value < quota else 0
+        left = 1 if policy == "in_flight" else _seconds(DAY_US - now % DAY_US)
+        return Standing(limit.name, policy, quota, remaining, limit.window, left if remaining < quota else 0)
+    room = limit.capacity - value
+    remaining = int(room / limit.scale)
+    reset = _seconds((remaining + 1) * limit.scale - room) if value else 0
+    return Standing(limit.name, policy, quota, remaining, limit.window, reset)
+
+
+def _wait(limit: Limit, value: int, characters: int, now: int) -> int:
+    """Microseconds after which this limit would let the same request pass, if nothing else competes."""
+    match limit.policy:
+        case "daily":
+            return DAY_US - now % DAY_US
+        # Nobody knows when a running request ends: its lease is only the latest moment.
+        case "in_flight":
+            return 1
+        case _:
+            return value + limit.cost(characters) - limit.capacity
+
+
+def _refusal(wait: int, limit: Limit) -> OverLimit:
+    seconds = _seconds(wait)
+    return _KINDS[limit.policy](f"The limit of {limit.promise} is reached.", retry_after=seconds)
+
+
+def _seconds(us: float) -> int:
+    return max(1, int(-(-us // 1_000_000)))
