@@ -1,0 +1,32 @@
+"""The gateway as a part of the embedded stack."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+
+from app.local.address import Address
+from app.local.part import Part
+
+
+def gateway(listen: Address, settings: Mapping[str, str], directory: Path) -> Part:
+    """`settings` are the CONCH_* variables that differ from the caller's own environment."""
+    return Part(
+        name="gateway",
+        command=(sys.executable, "-m", "app.cli", "serve"),
+        environment={**os.environ, **settings, "CONCH_LISTEN": str(listen)},
+        directory=directory,
+        is_ready=lambda: is_ready(listen),
+        within=90,
+        grace=25,
+    )
+
+
+async def is_ready(listen: Address) -> bool:
+    try:
+        async with httpx.AsyncClient(trust_env=False, timeout=1) as client:
+            return (await client.get(f"{listen.url}/readyz")).is_success
+    except httpx.HTTPError:
+        return False
