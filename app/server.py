@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from typing import Any
 
 import uvicorn
@@ -14,6 +15,10 @@ from app.settings import Settings, split_address
 from app.telemetry.logs import configure_logs
 
 
+class AddressUnusable(ValueError):
+    """Nothing can listen there; the message says why."""
+
+
 class _Beside(uvicorn.Server):
     """A second server in the process: signals are the first one's."""
 
@@ -23,7 +28,7 @@ class _Beside(uvicorn.Server):
 
 
 def serve(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises `TenantsInvalid` and `RoutesInvalid` before anything starts."""
+    """Run until SIGTERM or SIGINT. Raises `TenantsInvalid`, `RoutesInvalid` and `AddressUnusable` before anything starts."""
     configure_logs(settings.log_level)
     house = House.build(settings)
     wire = limited(WireLimits(settings.max_header_bytes, settings.header_timeout_seconds, settings.max_connections))
@@ -31,13 +36,30 @@ def serve(settings: Settings) -> None:
     admin = _Beside(_config(settings.admin_listen, admin_app(house.metrics.exposition, house.status, house.ready), settings))
 
     async def both() -> None:
-        beside = asyncio.create_task(admin.serve())
-        await public.serve()
+        beside = asyncio.create_task(admin.serve([private_door]))
+        await public.serve([public_door])
         admin.should_exit = True
         await beside
 
-    with asyncio.Runner(loop_factory=public.config.get_loop_factory()) as runner:
+    with (
+        _bound("CONCH_LISTEN", settings.listen) as public_door,
+        _bound("CONCH_ADMIN_LISTEN", settings.admin_listen) as private_door,
+        asyncio.Runner(loop_factory=public.config.get_loop_factory()) as runner,
+    ):
         runner.run(both())
+
+
+def _bound(setting: str, address: str) -> socket.socket:
+    """Bound, so that it is ours, but not open yet: whoever comes before everything stands is turned away, and does not hang."""
+    host, port = split_address(address)
+    door = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind((host, port))
+    except OSError as error:
+        door.close()
+        raise AddressUnusable(f"{setting}: nothing can listen at {address}: {error.strerror}") from error
+    return door
 
 
 def _config(address: str, app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Config:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -40,6 +41,14 @@ class Settings(BaseSettings):
     @classmethod
     def _addresses(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("redis", "rediss", "unix") or parts.port == 0:
+            raise ValueError("must be a redis://, rediss:// or unix:// URL")
+        return value
 
     @field_validator("listen", "admin_listen")
     @classmethod

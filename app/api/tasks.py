@@ -43,13 +43,9 @@ def _json(content: Any) -> Response:
     return Response(to_json(content), media_type="application/json")
 
 
-def _characters(request: Request) -> int:
-    exchange: Exchange = request.state.exchange
-    return exchange.characters
-
-
-def _envelope(request: Request, body: ClassifyRequest | EntitiesRequest | AnalyzeRequest, answer: Answer) -> answers.Json:
-    return {"model": body.model, "version": answers.version(answer), "usage": answers.usage(_characters(request), answer)}
+def _answered(answer: Answer, exchange: Exchange, results: list[answers.Json], **more: Any) -> Response:
+    named = {"model": answer.route.name, "version": answers.version(answer), **more}
+    return _json({**named, "results": results, "usage": answers.usage(exchange.characters, answer)})
 
 
 @router.post("/v1/classify", **documented("classify", ClassifyRequest, ClassifyResponse))
@@ -62,7 +58,7 @@ async def classify(request: Request) -> Response:
     labels = answer.ensemble.labels["scores"]
     pairs = zip(answer.rows["scores"], answers.remarks(answer), strict=True)
     results = [{"labels": answers.labelled(scores, labels, body.top_k), **remark} for scores, remark in pairs]
-    return _json({**_envelope(request, body, answer), "results": results})
+    return _answered(answer, request.state.exchange, results)
 
 
 @router.post("/v1/entities", **documented("entities", EntitiesRequest, EntitiesResponse))
@@ -74,7 +70,7 @@ async def entities(request: Request) -> Response:
     )
     found = answers.entities(answer, body.inputs, body.offsets, include_text=body.include_text)
     results = [{"entities": entities, **remark} for entities, remark in zip(found, answers.remarks(answer), strict=True)]
-    return _json({**_envelope(request, body, answer), "results": results})
+    return _answered(answer, request.state.exchange, results)
 
 
 @router.post("/v1/embeddings", **documented("embeddings", EmbeddingsRequest, EmbeddingsResponse))
@@ -113,7 +109,7 @@ async def analyze(request: Request) -> Response:
     answer = await _answer(request, call)
     results = [_analyzed(answer, at, remark, body) for at, remark in enumerate(answers.remarks(answer))]
     embedding_model = answer.ensemble.embedding_model or None if "embedding" in answer.rows else None
-    return _json({**_envelope(request, body, answer), "embedding_model": embedding_model, "results": results})
+    return _answered(answer, request.state.exchange, results, embedding_model=embedding_model)
 
 
 def _analyzed(answer: Answer, at: int, remark: answers.Json, body: AnalyzeRequest) -> answers.Json:

@@ -5,6 +5,7 @@ head of 40 MB, and waits for one without end.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
@@ -65,14 +66,15 @@ class Wire(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._refusal: Refusal | None = None
         self._in_head = True
+        self._in_body = False
         self._head_bytes = 0  # that the parser has told of
         self._raw_bytes = 0  # that arrived before the head was complete; the parser tells of a field only at its end
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.transport = _Cork(transport, self.loop)  # type: ignore[assignment]
-        self._time_head()
+        self._time(self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -85,7 +87,7 @@ class Wire(HttpToolsProtocol):
             if self._raw_bytes > self.limits.head_bytes:
                 self._refuse(self._too_large())
             else:
-                self._time_head()
+                self._time(self._late)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -104,6 +106,7 @@ class Wire(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._in_body = True
         self._raw_bytes = 0
         self._stop_timer()
         if sum(name == b"host" for name, _ in self.headers) != 1:
@@ -111,6 +114,16 @@ class Wire(HttpToolsProtocol):
         if len(self.connections) > self.limits.connections:
             self._abort(Overloaded("there are too many connections", retry_after=1))
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._stop_timer()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_body:  # refused without it; its rest is thrown away as it comes, and must not drip for ever
+            self._time(self.transport.close)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(self._refusal or Malformed("this is not HTTP/1.1 as this gateway takes it"))
@@ -127,24 +140,30 @@ class Wire(HttpToolsProtocol):
         self._refusal = refusal
         raise _Refused
 
-    def _time_head(self) -> None:
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self.limits.head_seconds, self._late)
+    def _time(self, then: Callable[[], None]) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.limits.head_seconds, then)
 
     def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _late(self) -> None:
-        self._head_timer = None
+        self._timer = None
         if not self.transport.is_closing():
             self._refuse(RequestTimeout("the head of the request did not arrive in time"))
 
     def _refuse(self, refusal: Refusal) -> None:
         """Answers in the one shape of all errors, and closes: what follows on the connection can't be trusted."""
-        body = problem(refusal, token_hex(12), "")
-        fields = [*headers(refusal), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+        request_id = token_hex(12)
+        body = problem(refusal, request_id, "")
+        fields = [
+            *headers(refusal),
+            (b"x-request-id", request_id.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
         head = b"".join([STATUS_LINE[refusal.status], *(b"%s: %s\r\n" % field for field in fields), b"\r\n"])
         self.transport.write(head + body)
         self.transport.close()

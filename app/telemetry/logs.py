@@ -49,6 +49,7 @@ def configure_logs(level: str, stream: TextIO = sys.stdout) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("opentelemetry.trace.span").setLevel(logging.CRITICAL)  # it quotes what a caller sent as tracestate
 
 
 class AccessLog:

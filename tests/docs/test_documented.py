@@ -71,9 +71,8 @@ def test_every_command_and_option_has_a_help_that_teaches(name: str, command: cl
 def test_every_link_between_documents_leads_somewhere() -> None:
     broken = []
     for document in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", document.read_text(encoding="utf-8")):
-            if not (document.parent / target).exists():
-                broken.append(f"{document.name}: {target}")
+        targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", document.read_text(encoding="utf-8"))
+        broken += [f"{document.name}: {target}" for target in targets if not (document.parent / target).exists()]
     assert broken == []
 
 
