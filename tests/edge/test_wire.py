@@ -1,0 +1,169 @@
+"""Below HTTP's clients: heads and bodies that are broken, endless, enormous or slow."""
+
+import asyncio
+
+import pytest
+
+from tests.edge.raw import connected, head
+from tests.gateway.problems import CANARY, assert_problem
+from tests.gateway.process import RunningGateway
+
+MEGABYTE = 2**20
+JSON = "Content-Type: application/json"
+
+
+def key(gateway: RunningGateway) -> str:
+    return f"Authorization: Bearer {gateway.tenants.keys['open']}"
+
+
+CLASSIFY, CHUNKED = "POST /v1/classify", "Transfer-Encoding: chunked"
+MALFORMED = {
+    "no Host": head("GET /livez", host=None),
+    "two Hosts": head("GET /livez", f"Host: {CANARY}"),
+    "Content-Length with Transfer-Encoding": head(CLASSIFY, JSON, "Content-Length: 4", CHUNKED) + b"0\r\n\r\n",
+    "Transfer-Encoding with Content-Length": head(CLASSIFY, JSON, CHUNKED, "Content-Length: 4") + b"0\r\n\r\n",
+    "two lengths": head(CLASSIFY, JSON, "Content-Length: 4", "Content-Length: 5") + b"abcde",
+    "a list of lengths": head(CLASSIFY, JSON, "Content-Length: 4, 4") + b"abcd",
+    "a length that is no number": head(CLASSIFY, JSON, f"Content-Length: {CANARY}"),
+    "a length below 0": head(CLASSIFY, JSON, "Content-Length: -1"),
+    "a length with a sign": head(CLASSIFY, JSON, "Content-Length: +4") + b"abcd",
+    "a length beyond 64 bits": head(CLASSIFY, JSON, "Content-Length: " + "9" * 30),
+    "bare line feeds": head("GET /livez").replace(b"\r\n", b"\n"),
+    "a folded field": head("GET /livez", "X-A: b\r\n " + CANARY),
+    "a blank before the colon": head("GET /livez", f"X-A : {CANARY}"),
+    "a NUL in a field": head("GET /livez", f"X-A: {CANARY}\x00"),
+    "a field without a name": head("GET /livez", f": {CANARY}"),
+    "no HTTP": CANARY.encode() + b"\r\n\r\n",
+    "a method that nobody knows": head(f"{CANARY} /livez"),
+    "another version": head("GET /livez").replace(b"HTTP/1.1", b"HTTP/3.9"),
+    "a TLS hello": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64,
+    "bytes of no alphabet": bytes(range(256)),
+}
+
+
+@pytest.mark.parametrize("request_bytes", MALFORMED.values(), ids=MALFORMED)
+async def test_a_head_that_can_be_read_in_two_ways_is_malformed_and_closes(
+    staged: RunningGateway, request_bytes: bytes
+) -> None:
+    async with connected(staged.address) as line:
+        await line.send(request_bytes)
+        answer = await line.answer()
+        assert_problem(answer, 400, "malformed_request")
+        assert answer.headers["connection"] == "close"
+        assert await line.is_closed()
+
+
+LARGE = {
+    "one large field": head("GET /livez", f"X-A: {CANARY * 2000}"),
+    "many small fields": head("GET /livez", *(f"X-{at}: {CANARY}" for at in range(101))),
+    "many middling fields": head("GET /livez", *(f"X-{at}: {'x' * 250}" for at in range(90))),
+    "a target beyond the head": head("GET /" + "x" * 20_000),
+}
+
+
+@pytest.mark.parametrize("request_bytes", LARGE.values(), ids=LARGE)
+async def test_a_head_that_is_too_large_is_refused(staged: RunningGateway, request_bytes: bytes) -> None:
+    async with connected(staged.address) as line:
+        await line.send(request_bytes)
+        assert_problem(await line.answer(), 431, "headers_too_large")
+        assert await line.is_closed()
+
+
+async def test_a_head_without_end_is_refused_once_it_is_too_large(staged: RunningGateway) -> None:
+    async with connected(staged.address) as line:
+        await line.send(head("GET /livez")[:-2] + b"X-A: ")
+        for _ in range(20):
+            await line.send(b"x" * 1000)
+            await asyncio.sleep(0)
+        assert_problem(await line.answer(), 431, "headers_too_large")
+
+
+@pytest.mark.parametrize("beginning", [b"", b"G", head("GET /livez")[:-2]], ids=["nothing", "a letter", "most of it"])
+async def test_a_head_that_does_not_come_is_late(staged: RunningGateway, beginning: bytes) -> None:
+    async with connected(staged.address) as line:
+        await line.send(beginning)
+        assert_problem(await line.answer(), 408, "request_timeout")
+        assert await line.is_closed()
+
+
+async def test_a_head_that_drips_is_late(staged: RunningGateway) -> None:
+    async with connected(staged.address) as line:
+        await line.send(head("GET /livez")[:-2])
+        async with line.dripping(b"X-A: y\r\n"):
+            assert_problem(await line.answer(), 408, "request_timeout")
+
+
+async def test_the_second_head_on_a_connection_has_a_limit_too(staged: RunningGateway) -> None:
+    async with connected(staged.address) as line:
+        await line.send(head("GET /livez"))
+        assert (await line.answer()).status_code == 200
+        await line.send(b"GET /livez HTTP/1.1\r\n")
+        assert_problem(await line.answer(), 408, "request_timeout")
+
+
+BODIES = {
+    "a chunk and no more": (CHUNKED, b"5\r\n[1,2,\r\n"),
+    "a part of the length": ("Content-Length: 9", b"[1,2,"),
+    "nothing": (CHUNKED, b""),
+}
+
+
+@pytest.mark.parametrize(("field", "beginning"), BODIES.values(), ids=BODIES)
+async def test_a_body_without_end_is_late_and_closes(staged: RunningGateway, field: str, beginning: bytes) -> None:
+    async with connected(staged.address) as line:
+        await line.send(head(CLASSIFY, key(staged), JSON, field) + beginning)
+        assert_problem(await line.answer(), 408, "request_timeout")
+        assert await line.is_closed()
+
+
+async def test_a_body_that_drips_is_late(staged: RunningGateway) -> None:
+    async with connected(staged.address) as line:
+        await line.send(head(CLASSIFY, key(staged), JSON, CHUNKED))
+        async with line.dripping(b"1\r\n \r\n"):
+            assert_problem(await line.answer(), 408, "request_timeout")
+
+
+async def test_a_body_that_is_declared_too_large_is_refused_before_it_comes(staged: RunningGateway) -> None:
+    async with connected(staged.address) as line:
+        await line.send(head(CLASSIFY, key(staged), JSON, f"Content-Length: {50 * MEGABYTE}", "Expect: 100-continue"))
+        assert_problem(await line.answer(), 413, "too_large")
+
+
+async def test_a_chunked_body_is_refused_as_soon_as_it_is_too_large(staged: RunningGateway) -> None:
+    async with connected(staged.address) as line:
+        await line.send(head(CLASSIFY, key(staged), JSON, CHUNKED))
+        for _ in range(5):
+            await line.send(b"100000\r\n" + b" " * MEGABYTE + b"\r\n")
+        assert_problem(await line.answer(), 413, "too_large")
+
+
+@pytest.mark.parametrize("chunk", [b"zz\r\n", b"-1\r\n", b"fffffffffffffffff\r\n", b"1\r\nab\r\n"])
+async def test_a_broken_chunk_is_malformed(staged: RunningGateway, chunk: bytes) -> None:
+    async with connected(staged.address) as line:
+        await line.send(head(CLASSIFY, key(staged), JSON, CHUNKED) + chunk)
+        assert_problem(await line.answer(), 400, "malformed_request")
+        assert await line.is_closed()
+
+
+async def test_requests_in_a_row_are_answered_in_order(staged: RunningGateway) -> None:
+    async with connected(staged.address) as line:
+        await line.send(b"".join(head("GET /livez", f"X-Request-Id: r{at}") for at in range(3)))
+        assert [(await line.answer()).headers["x-request-id"] for _ in range(3)] == ["r0", "r1", "r2"]
+
+
+async def test_what_follows_a_refused_request_is_not_run(staged: RunningGateway) -> None:
+    async with connected(staged.address) as line:
+        smuggled = head("GET /livez", "X-Request-Id: smuggled")
+        await line.send(head(CLASSIFY, JSON, "Content-Length: 4", CHUNKED) + b"0\r\n\r\n" + smuggled)
+        assert_problem(await line.answer(), 400, "malformed_request")
+        assert await line.is_closed()
+    assert "smuggled" not in staged.log()
+
+
+async def test_a_caller_who_hangs_up_within_the_body_is_counted_as_gone(staged: RunningGateway) -> None:
+    before = await staged.count("conch_requests_total", status="499")
+    async with connected(staged.address) as line:
+        await line.send(head(CLASSIFY, key(staged), JSON, "Content-Length: 9") + b"[1,")
+    async with asyncio.timeout(5):
+        while await staged.count("conch_requests_total", status="499", code="client_closed") != before + 1:
+            await asyncio.sleep(0.02)

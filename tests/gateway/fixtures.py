@@ -1,0 +1,119 @@
+"""Gateways for every test that asks: one over a real Triton that starts in seconds, one over a Triton that does as it is told."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from app.local.triton import Installation
+from app.local.watchdog import Watchdog
+from tests.fakes.triton import FakeTriton
+from tests.gateway.problems import canaries
+from tests.gateway.process import ROOT, RunningGateway
+from tests.gateway.stage import STAGED, staged_models
+from tests.gateway.tenants import Tenants
+from tests.peers import Redis, Triton
+
+ROUTES = ROOT / "tests" / "gateway" / "routes.yaml"
+
+
+@pytest.fixture(scope="session")
+def tenants(tmp_path_factory: pytest.TempPathFactory) -> Tenants:
+    return Tenants.write(tmp_path_factory.mktemp("tenants") / "tenants.yaml")
+
+
+@pytest.fixture(scope="session")
+def gateway_logs(tenants: Tenants) -> Iterator[list[Path]]:
+    """Of every gateway of the session. When all is over, each line must be JSON, and no text and no key in any."""
+    logs: list[Path] = []
+    yield logs
+    forbidden = canaries(tenants.keys)
+    for line in (line for log in logs for line in log.read_text().splitlines()):
+        event = json.loads(line)
+        assert {"time", "level", "logger"} <= event.keys(), line
+        assert not [word for word in forbidden if word in line], line
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def small_triton(
+    installation: Installation, watchdog: Watchdog, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Triton]:
+    """Serves tests/repository and nothing else, so that nothing has to be built. Shared, like `triton`."""
+    triton = await Triton.start(installation, [ROOT / "tests" / "repository"], tmp_path_factory.mktemp("triton"), watchdog)
+    yield triton
+    await triton.peer.kill()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def gateways(
+    tenants: Tenants, watchdog: Watchdog, tmp_path_factory: pytest.TempPathFactory, gateway_logs: list[Path]
+) -> AsyncIterator[Callable[..., Awaitable[RunningGateway]]]:
+    async with AsyncExitStack() as stack:
+
+        async def start(*, ready: str = "/readyz", **settings: str) -> RunningGateway:
+            folder = tmp_path_factory.mktemp("gateway")
+            named = {name if name.startswith("OTEL_") else f"CONCH_{name}": value for name, value in settings.items()}
+            gateway = await RunningGateway.start(tenants, {"CONCH_ROUTES_FILE": str(ROUTES), **named}, folder, watchdog, ready)
+            gateway_logs.append(gateway.peer.log)
+            stack.push_async_callback(gateway.stop)
+            return gateway
+
+        yield start
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def gateway(gateways: Callable[..., Awaitable[RunningGateway]], small_triton: Triton, redis: Redis) -> RunningGateway:
+    """Over a real Triton and a real Redis. Shared: don't harm it."""
+    return await gateways(TRITON=small_triton.grpc, REDIS_URL=redis.url)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def start_gateway(
+    gateways: Callable[..., Awaitable[RunningGateway]],
+) -> AsyncIterator[Callable[..., Awaitable[RunningGateway]]]:
+    """`await start_gateway(TRITON=..., REDIS_URL=..., ready="/readyz")`: one of the test's own, with any CONCH_ or OTEL_ setting."""
+    started: list[RunningGateway] = []
+
+    async def start(**settings: Any) -> RunningGateway:
+        started.append(await gateways(**settings))
+        return started[-1]
+
+    yield start
+    for gateway in started:
+        await gateway.peer.stop()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def _stage() -> AsyncIterator[FakeTriton]:
+    fake = FakeTriton(staged_models())
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@pytest.fixture
+def stage(_stage: FakeTriton) -> Iterator[FakeTriton]:
+    """The Triton behind `staged`; what a test makes it do is forgotten afterwards."""
+    _stage.forget()
+    yield _stage
+    _stage.forget()
+
+
+@pytest.fixture(scope="session")
+def staged_routes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    routes = tmp_path_factory.mktemp("routes") / "routes.yaml"
+    routes.write_text(STAGED)
+    return routes
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def staged(
+    gateways: Callable[..., Awaitable[RunningGateway]], _stage: FakeTriton, redis: Redis, staged_routes: Path
+) -> RunningGateway:
+    """Over `stage`, with a route of every task: words, vectors, spans and heads."""
+    short = {"BODY_TIMEOUT_SECONDS": "0.5", "HEADER_TIMEOUT_SECONDS": "1"}
+    return await gateways(TRITON=_stage.address, REDIS_URL=redis.url, ROUTES_FILE=str(staged_routes), **short)

@@ -1,0 +1,113 @@
+"""A gateway as it is run: a process of its own, on free ports."""
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.local.address import Address
+from app.local.part import Part
+from app.local.watchdog import Watchdog
+from tests.gateway.tenants import Tenants
+from tests.peers import Peer
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGateway:
+    """`client` carries no key: a test says who calls."""
+
+    address: Address
+    admin: str
+    peer: Peer
+    tenants: Tenants
+    client: httpx.AsyncClient
+
+    @classmethod
+    async def start(
+        cls, tenants: Tenants, settings: Mapping[str, str], folder: Path, watchdog: Watchdog, ready: str = "/readyz"
+    ) -> "RunningGateway":
+        listen, admin = Address.several_free(2)
+        client = httpx.AsyncClient(base_url=listen.url, trust_env=False, timeout=30)
+
+        async def is_ready() -> bool:
+            try:
+                return (await client.get(ready)).is_success
+            except httpx.HTTPError:
+                return False
+
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CONCH_", "OTEL_"))}
+        own = {"CONCH_LISTEN": str(listen), "CONCH_ADMIN_LISTEN": str(admin), "CONCH_TENANTS_FILE": str(tenants.path)}
+        part = Part(
+            name="gateway",
+            command=(sys.executable, "-m", "app.cli", "serve"),
+            environment={**inherited, **own, **settings},
+            directory=ROOT,
+            is_ready=is_ready,
+            within=60,
+            grace=10,
+        )
+        peer = Peer(part, folder / "gateway.log", watchdog)
+        gateway = cls(listen, admin.url, peer, tenants, client)
+        await peer.start()
+        return gateway
+
+    async def stop(self) -> None:
+        await self.client.aclose()
+        await self.peer.stop()
+
+    async def post(self, path: str, body: Any, tenant: str = "open", **options: Any) -> httpx.Response:
+        headers = {**self.tenants.authorization(tenant), **options.pop("headers", {})}
+        return await self.client.post(path, json=body, headers=headers, **options)
+
+    async def classify(self, *texts: str, tenant: str = "open", model: str = "noop", **more: Any) -> httpx.Response:
+        return await self.post("/v1/classify", {"model": model, "inputs": list(texts), **more}, tenant)
+
+    async def get(self, path: str, tenant: str = "open") -> httpx.Response:
+        return await self.client.get(path, headers=self.tenants.authorization(tenant))
+
+    async def status(self) -> dict[str, Any]:
+        answer = await self.client.get(f"{self.admin}/status")
+        assert answer.status_code == 200
+        return dict(answer.json())
+
+    async def faults(self, route: str) -> str:
+        return " | ".join((await self.status())["routes"][route]["faults"])
+
+    async def count(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that have these labels."""
+        return sum(
+            sample.value
+            for sample in await self.samples()
+            if sample.name == name and all(sample.labels.get(label) == value for label, value in labels.items())
+        )
+
+    async def samples(self) -> list[Any]:
+        text = (await self.client.get(f"{self.admin}/metrics")).text
+        return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+    def log(self) -> str:
+        return self.peer.log.read_text()
+
+
+async def conch(*arguments: str, stdin: str = "", **environment: str) -> tuple[int, str, str]:
+    """The command line as people run it: its exit code, and what it says on each stream."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app.cli", *arguments),
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    out, err = await process.communicate(stdin.encode())
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()

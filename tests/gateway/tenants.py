@@ -1,0 +1,51 @@
+"""The tenants of the tests, with a key for each."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from app.tenancy.key import new_key
+
+PAST, FUTURE = "2020-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
+
+TIGHT = {"limits": {"requests_per_second": 1, "burst": 2}}
+TENANTS: dict[str, dict[str, Any]] = {
+    "open": {},
+    "some": {"models": ["noop", "vec*"]},
+    "expired": {"key": {"expires_at": PAST}},
+    "early": {"key": {"not_before": FUTURE}},
+    "scopeless": {"scopes": ["admin"]},
+    "first": {"priority": 1},
+    "roomy": {"limits": {"requests_per_second": 1000, "burst": 5000}},
+    **dict.fromkeys(("tight", "tight-too", "tight-as-well", "tight-at-once", "tight-for-openai"), TIGHT),
+    "terse": {"limits": {"characters_per_minute": 60_000, "characters_burst": 500}},
+    "frugal": {"limits": {"characters_per_day": 40}},
+    "single": {"limits": {"in_flight": 1}},
+    "slow-here": {"routes": {"noop": {"requests_per_second": 1, "burst": 1}}},
+    "exact": {"limits": {"requests_per_second": 1000, "burst": 5000, "on_redis_loss": "closed"}},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """`keys` are by the tenant's id."""
+
+    path: Path
+    keys: dict[str, str]
+
+    @classmethod
+    def write(cls, path: Path) -> "Tenants":
+        made = {name: new_key("test", name) for name in TENANTS}
+        tenants = {name: _entry(of, made[name][1]) for name, of in TENANTS.items()}
+        path.write_text(yaml.safe_dump({"plans": {"plain": {}}, "tenants": tenants}, sort_keys=False))
+        return cls(path, {name: key for name, (key, _) in made.items()})
+
+    def authorization(self, tenant: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.keys[tenant]}"}
+
+
+def _entry(of: dict[str, Any], digest: str) -> dict[str, Any]:
+    rest = {name: value for name, value in of.items() if name != "key"}
+    return {"plan": "plain", "models": ["*"], **rest, "keys": [{"id": "k1", "sha256": digest, **of.get("key", {})}]}

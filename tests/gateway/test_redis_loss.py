@@ -1,0 +1,65 @@
+"""Redis slow or gone: limits go on in the process, and every answer says so."""
+
+from collections.abc import Awaitable, Callable
+
+from tests.gateway.problems import CANARY, assert_problem
+from tests.gateway.process import RunningGateway
+from tests.peers import Redis, Triton, eventually
+
+Start = Callable[..., Awaitable[RunningGateway]]
+
+
+async def is_degraded(gateway: RunningGateway) -> bool:
+    answer = await gateway.classify(CANARY, tenant="roomy")
+    assert answer.status_code == 200
+    assert "ratelimit" in answer.headers
+    return answer.headers.get("conch-limiter") == "degraded"
+
+
+async def until(gateway: RunningGateway, *, degraded: bool) -> None:
+    """Every answer on the way is a success."""
+    for _ in range(2000):
+        if await is_degraded(gateway) is degraded:
+            return
+    raise AssertionError(f"degraded never became {degraded}")
+
+
+async def test_answers_go_on_while_redis_is_silent_or_dead_and_are_exact_again_afterwards(
+    start_redis: Callable[[], Awaitable[Redis]], start_gateway: Start, small_triton: Triton
+) -> None:
+    redis = await start_redis()
+    gateway = await start_gateway(TRITON=small_triton.grpc, REDIS_URL=redis.url)
+    assert not await is_degraded(gateway)
+
+    redis.peer.pause()
+    await until(gateway, degraded=True)
+    assert_problem(await gateway.classify(CANARY, tenant="exact"), 503, "unavailable")
+    while (await gateway.status())["limiter"] == "exact":  # a few late answers in a row, until Redis is not asked any more
+        assert await is_degraded(gateway)
+    redis.peer.resume()
+    await until(gateway, degraded=False)
+
+    await redis.peer.kill()
+    await until(gateway, degraded=True)
+    await redis.peer.start()
+    await until(gateway, degraded=False)
+    assert (await gateway.classify(CANARY, tenant="exact")).status_code == 200
+
+    said = [line for line in gateway.log().splitlines() if "limits are" in line]
+    assert ["degraded" in line for line in said] == [False, True, False, True, False], said
+
+
+async def test_a_gateway_starts_without_redis_and_finds_it_when_it_comes(
+    start_redis: Callable[[], Awaitable[Redis]], start_gateway: Start, small_triton: Triton
+) -> None:
+    redis = await start_redis()
+    await redis.peer.stop()
+    gateway = await start_gateway(TRITON=small_triton.grpc, REDIS_URL=redis.url)
+    assert await is_degraded(gateway)
+    refused = [await gateway.classify(CANARY, tenant="tight") for _ in range(4)][-1]
+    assert_problem(refused, 429, "rate_limited")
+    assert refused.headers["conch-limiter"] == "degraded"
+    await redis.peer.start()
+    await until(gateway, degraded=False)
+    log = gateway.peer.log
+    await eventually(lambda: '"limits are exact' in log.read_text())

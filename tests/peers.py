@@ -1,0 +1,103 @@
+"""The real peers of the tests: a Triton and a Redis that a test may kill, pause and start again."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.local.address import Address
+from app.local.part import Part, Run
+from app.local.redis import redis
+from app.local.triton import Installation, Ports, triton
+from app.local.watchdog import Watchdog
+
+
+async def eventually(holds: Callable[[], bool], seconds: float = 30) -> None:
+    """For what only the outside world can make true; for our own code, wait for what it says."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110  (what is waited for sets no event)
+            await asyncio.sleep(0.02)
+
+
+class Peer:
+    """One part, held by a test instead of a supervisor: nothing starts it again but the test."""
+
+    def __init__(self, part: Part, log: Path, watchdog: Watchdog) -> None:
+        self.part = part
+        self.log = log
+        self._watchdog = watchdog
+        self._run: Run | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._run is not None, f"{self.part.name} is not running"
+        return self._run.pid
+
+    async def start(self) -> None:
+        self._run = await Run.start(self.part, self.log, self._watchdog)
+        await self._run.until_ready()
+
+    async def stop(self, grace: float | None = None) -> None:
+        """As an operator would; `grace=0` kills at once."""
+        if self._run is not None:
+            run, self._run = self._run, None
+            await run.stop(grace)
+
+    async def kill(self) -> None:
+        await self.stop(grace=0)
+
+    def pause(self) -> None:
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.killpg(self.pid, signal.SIGCONT)
+
+
+@dataclass(frozen=True, slots=True)
+class Triton:
+    """Addresses as `host:port`."""
+
+    http: str
+    grpc: str
+    metrics: str
+    peer: Peer
+
+    @property
+    def log(self) -> Path:
+        return self.peer.log
+
+    @classmethod
+    async def start(
+        cls,
+        installation: Installation,
+        repositories: Sequence[Path],
+        folder: Path,
+        watchdog: Watchdog,
+        *,
+        traces: str | None = None,
+        extra: Sequence[str] = (),
+    ) -> "Triton":
+        ports = Ports.free()
+        part = triton(installation, repositories, ports, folder / "empty", traces=traces, extra=extra)
+        peer = Peer(part, folder / "triton.log", watchdog)
+        await peer.start()
+        return cls(str(ports.http), str(ports.grpc), str(ports.metrics), peer)
+
+
+@dataclass(frozen=True, slots=True)
+class Redis:
+    address: str
+    peer: Peer
+
+    @property
+    def url(self) -> str:
+        return f"redis://{self.address}/0"
+
+    @classmethod
+    async def start(cls, folder: Path, watchdog: Watchdog) -> "Redis":
+        address = Address.free()
+        peer = Peer(redis(address, folder), folder / "redis.log", watchdog)
+        await peer.start()
+        return cls(str(address), peer)

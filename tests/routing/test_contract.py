@@ -1,0 +1,119 @@
+"""A route against what Triton says of its model."""
+
+import json
+from typing import Any
+
+import pytest
+from tritonclient.grpc import model_config_pb2 as config_pb
+
+from app.routing.chart import _File
+from app.routing.contract import Mismatch, bind
+from app.routing.route import Route
+from app.triton.model import Model
+from tests.fakes.triton import REMARKS, TEXT, model
+
+LABELS = {"labels": json.dumps(["red", "green", "blue"])}
+SCORES = {"SCORES": ("FP32", (3,))}
+SPANS = {"SPANS": ("INT32", (-1, 3)), "SPAN_SCORES": ("FP32", (-1,))}
+
+
+def route(**members: Any) -> Route:
+    section = {"task": "classify", "targets": [{"ensemble": "m"}], **members}
+    return _File.model_validate({"routes": {"r": section}}).routes["r"].declared("r")
+
+
+MATCHING: dict[str, tuple[Route, config_pb.ModelConfig, set[str]]] = {
+    "its own names in capitals": (
+        route(),
+        model("m", {**SCORES, **REMARKS}, parameters=LABELS),
+        {"scores", "tokens", "truncated", "error"},
+    ),
+    "without remarks": (route(), model("m", SCORES, parameters=LABELS), {"scores"}),
+    "other names": (
+        route(tensors={"text": "q", "scores": "p"}, labels=["a", "b"]),
+        model("m", {"p": ("FP64", (2,)), "z": ("FP16", (9, 9))}, inputs={"q": ("BYTES", (-1,))}),
+        {"scores"},
+    ),
+    "a head of its own": (
+        route(task="analyze", tensors={"mood": "M", "embedding": "E"}, labels={"mood": ["x", "y"]}),
+        model("m", {"M": ("FP32", (2,)), "E": ("FP32", (8,))}),
+        {"mood", "embedding"},
+    ),
+    "heads by their names": (
+        route(task="analyze"),
+        model("m", {"MOOD": ("FP32", (2,)), **REMARKS}, parameters={"labels.mood": '["x","y"]'}),
+        {"mood", "tokens", "truncated", "error"},
+    ),
+    "spans": (route(task="entities", labels=["name"]), model("m", SPANS), {"spans", "span_scores"}),
+}
+
+
+@pytest.mark.parametrize(("declared", "config", "roles"), MATCHING.values(), ids=MATCHING)
+def test_a_route_that_fits_its_model_is_bound(declared: Route, config: config_pb.ModelConfig, roles: set[str]) -> None:
+    ensemble = bind(declared, Model.of(config))
+    assert set(ensemble.outputs) == roles
+    assert (ensemble.name, ensemble.max_batch) == ("m", 64)
+
+
+MISMATCHING: dict[str, tuple[Route, config_pb.ModelConfig, str]] = {
+    "another datatype of the scores": (
+        route(),
+        model("m", {"SCORES": ("INT32", (3,))}, parameters=LABELS),
+        "must be FP32 or FP64 [n], and is INT32 [3]",
+    ),
+    "scores of no fixed number": (route(), model("m", {"SCORES": ("FP32", (-1,))}, parameters=LABELS), "is FP32 [-1]"),
+    "scores of two dimensions": (route(), model("m", {"SCORES": ("FP32", (1, 3))}, parameters=LABELS), "is FP32 [1,3]"),
+    "no scores": (route(), model("m", REMARKS, parameters=LABELS), "there is no output SCORES"),
+    "a named output that is not there": (
+        route(tensors={"scores": "P"}),
+        model("m", SCORES, parameters=LABELS),
+        "there is no output P for the role scores; the model has SCORES",
+    ),
+    "decoupled": (route(), model("m", SCORES, parameters=LABELS, decoupled=True), "decoupled"),
+    "no batching": (route(), model("m", SCORES, parameters=LABELS, max_batch=0), "does not batch"),
+    "fewer labels than scores": (route(labels=["a", "b"]), model("m", SCORES), "2 labels for 3 scores"),
+    "no labels": (route(), model("m", SCORES), "no labels for the role scores"),
+    "labels that are no list": (route(), model("m", SCORES, parameters={"labels": '{"a": 1}'}), "no labels"),
+    "labels that are no JSON": (route(), model("m", SCORES, parameters={"labels": "red, green"}), "no labels"),
+    "no text": (
+        route(),
+        model("m", SCORES, inputs={"WORDS": ("BYTES", (1,))}, parameters=LABELS),
+        "there is no input TEXT; the model has WORDS",
+    ),
+    "a text of another datatype": (
+        route(),
+        model("m", SCORES, inputs={"TEXT": ("INT64", (-1,))}, parameters=LABELS),
+        "must be BYTES [1], and is INT64 [-1]",
+    ),
+    "two texts at once": (route(), model("m", SCORES, inputs={"TEXT": ("BYTES", (2,))}, parameters=LABELS), "is BYTES [2]"),
+    "an input that nobody fills": (
+        route(),
+        model("m", SCORES, inputs={**TEXT, "TOP_K": ("INT32", (1,))}, parameters=LABELS),
+        "inputs that no role fills: TOP_K",
+    ),
+    "tokens of another datatype": (
+        route(),
+        model("m", {**SCORES, "TOKENS": ("FP32", (1,))}, parameters=LABELS),
+        "the output TOKENS can't be the role tokens",
+    ),
+    "a vector of half numbers": (route(task="embeddings"), model("m", {"EMBEDDING": ("FP16", (8,))}), "is FP16 [8]"),
+    "spans of another width": (
+        route(task="entities", labels=["a"]),
+        model("m", {**SPANS, "SPANS": ("INT32", (-1, 2))}),
+        "must be INT32 or INT64 [-1,3], and is INT32 [-1,2]",
+    ),
+    "nothing but remarks": (route(task="analyze"), model("m", REMARKS), "no output but remarks"),
+}
+
+
+@pytest.mark.parametrize(("declared", "config", "fault"), MISMATCHING.values(), ids=MISMATCHING)
+def test_a_route_that_does_not_fit_says_why(declared: Route, config: config_pb.ModelConfig, fault: str) -> None:
+    with pytest.raises(Mismatch) as raised:
+        bind(declared, Model.of(config))
+    assert fault in str(raised.value)
+
+
+def test_every_fault_is_told_at_once() -> None:
+    with pytest.raises(Mismatch) as raised:
+        bind(route(), Model.of(model("m", {}, inputs={}, max_batch=0, decoupled=True)))
+    assert len(raised.value.faults) == 4

@@ -1,0 +1,90 @@
+"""What Prometheus reads, and that no stranger can make it more."""
+
+import asyncio
+from pathlib import Path
+
+import grpc
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.fakes.triton import FakeTriton, aborting
+from tests.gateway.problems import CANARY
+from tests.gateway.process import RunningGateway
+
+
+async def series(gateway: RunningGateway) -> set[str]:
+    return {f"{sample.name}{sorted(sample.labels.items())}" for sample in await gateway.samples()}
+
+
+async def test_a_thousand_random_paths_models_methods_and_keys_add_no_series(staged: RunningGateway) -> None:
+    async def probe(at: int) -> None:
+        await staged.get(f"/{CANARY}/{at}")
+        await staged.client.get(f"/v1/{at}")
+        await staged.get(f"/v1/models/{at}")
+        await staged.classify("a", model=f"m{at}")
+        await staged.client.get("/v1/models", headers={"x-api-key": f"k{at}", "x-request-id": f"r{at}"})
+
+    await probe(-1)
+    while not await staged.count("conch_config_generation"):  # what is read each second has been read
+        await asyncio.sleep(0.05)
+    before = await series(staged)
+    for start in range(0, 200, 20):
+        await asyncio.gather(*(probe(at) for at in range(start, start + 20)))
+    assert await series(staged) == before
+    assert CANARY not in str(before)
+
+
+async def test_what_was_answered_is_counted_by_path_status_and_code(staged: RunningGateway, stage: FakeTriton) -> None:
+    async def counts() -> list[float]:
+        return [
+            await staged.count("conch_requests_total", route="/v1/classify", status="200", code="ok"),
+            await staged.count("conch_requests_total", route="/v1/classify", status="502", code="upstream_error"),
+            await staged.count("conch_requests_total", route="/v1/classify", status="422", code="invalid_input"),
+            await staged.count("conch_requests_total", route="unmatched", status="404", code="not_found"),
+            await staged.count("conch_inputs_total", model="words"),
+            await staged.count("conch_characters_total", model="words"),
+            await staged.count("conch_request_seconds_count", route="/v1/classify"),
+            await staged.count("conch_triton_calls_total", ensemble="words", outcome="ok"),
+            await staged.count("conch_triton_calls_total", ensemble="words", outcome="failed"),
+            await staged.count("conch_limiter_decisions_total", decision="admitted"),
+        ]
+
+    before = await counts()
+    await staged.classify("abc", "de", model="words")
+    stage.behaviours["words"] = aborting(grpc.StatusCode.INTERNAL, "boom")
+    await staged.classify("abc", model="words")
+    await staged.classify("", model="words")
+    await staged.get("/nowhere")
+    assert [after - was for after, was in zip(await counts(), before, strict=True)] == [1, 1, 1, 1, 2, 5, 3, 1, 1, 2]
+
+
+async def test_a_model_s_card_is_counted_under_its_template(staged: RunningGateway) -> None:
+    before = await staged.count("conch_requests_total", route="/v1/models/{model}", status="200")
+    await staged.get("/v1/models/words")
+    assert await staged.count("conch_requests_total", route="/v1/models/{model}", status="200") == before + 1
+
+
+async def test_the_exposition_is_what_prometheus_reads(staged: RunningGateway) -> None:
+    answer = await staged.client.get(f"{staged.admin}/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    assert all(family.documentation for family in families.values())
+    assert all(name.startswith("conch_") for name in families)
+    assert await staged.count("conch_build_info") == 1
+    assert await staged.count("conch_routes_served") == 6
+    assert await staged.count("conch_triton_endpoints_reachable") == 1
+    assert await staged.count("conch_limiter_degraded") == 0
+
+
+async def test_metrics_and_status_are_on_the_private_listener_alone(staged: RunningGateway) -> None:
+    for path in ("/metrics", "/status"):
+        assert (await staged.get(path)).status_code == 404
+    for path in ("/v1/models", "/docs", "/v1/classify"):
+        assert (await staged.client.get(f"{staged.admin}{path}")).status_code == 404
+    for path in ("/livez", "/readyz"):
+        assert (await staged.client.get(f"{staged.admin}{path}")).status_code == 200
+
+
+async def test_every_metric_that_is_served_is_documented(staged: RunningGateway) -> None:
+    documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    text = (await staged.client.get(f"{staged.admin}/metrics")).text
+    assert [family.name for family in text_string_to_metric_families(text) if family.name not in documented] == []

@@ -1,0 +1,181 @@
+"""One trace, from the caller through the gateway into Triton."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from secrets import token_hex
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from tests.edge.raw import connected, head
+from tests.fakes.otlp import SeenSpan, Sink, listening
+from tests.fakes.triton import FakeTriton, aborting
+from tests.gateway.problems import CANARY
+from tests.gateway.process import ROOT, RunningGateway
+from tests.gateway.stage import staged_models
+from tests.peers import Redis, Triton, eventually
+
+Start = Callable[..., Awaitable[RunningGateway]]
+SERVER, CLIENT, ERROR = 2, 3, 2
+
+
+@pytest.fixture(scope="module")
+def sink() -> Iterator[Sink]:
+    with listening() as sink:
+        yield sink
+
+
+@dataclass
+class Traced:
+    gateway: RunningGateway
+    fake: FakeTriton
+    sink: Sink
+
+    async def classify(self, traceparent: str = "", model: str = "words", **headers: str) -> dict[str, SeenSpan]:
+        """The spans of the trace that this request became part of, or started."""
+        body = {"model": model, "inputs": [CANARY]}
+        given = {"traceparent": traceparent} if traceparent else {}
+        answer = await self.gateway.post("/v1/classify", body, headers={**given, **headers})
+        return await self.found(answer.headers["x-request-id"])
+
+    async def found(self, request_id: str) -> dict[str, SeenSpan]:
+        trace = next(line for line in self.gateway.log().splitlines() if request_id in line).split('"trace_id":"')[1][:32]
+        await eventually(lambda: "POST /v1/classify" in self.sink.of(trace))
+        return self.sink.of(trace)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def traced(gateways: Start, redis: Redis, sink: Sink, staged_routes: object) -> AsyncIterator[Traced]:
+    fake = FakeTriton(staged_models())
+    await fake.start()
+    otel = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": sink.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+    gateway = await gateways(TRITON=fake.address, REDIS_URL=redis.url, ROUTES_FILE=str(staged_routes), **otel)
+    yield Traced(gateway, fake, sink)
+    await gateway.peer.stop()  # while there is still somebody to send the last spans to
+    await fake.stop()
+
+
+async def test_the_caller_s_span_is_the_parent_and_triton_s_is_the_child(traced: Traced) -> None:
+    trace, parent = token_hex(16), token_hex(8)
+    traced.fake.forget()
+    spans = await traced.classify(f"00-{trace}-{parent}-01", tracestate="a=1,b=2")
+    server, admission, client = (spans[name] for name in ("POST /v1/classify", "admission", "triton.infer"))
+    assert (server.trace, server.parent, server.kind, server.service) == (trace, parent, SERVER, "conch")
+    assert (admission.parent, client.parent, client.kind) == (server.id, server.id, CLIENT)
+    metadata = traced.fake.asked[0].metadata
+    assert metadata["traceparent"] == f"00-{trace}-{client.id}-01"
+    assert metadata["tracestate"] == "a=1,b=2"
+
+
+async def test_spans_say_what_was_done_and_no_text(traced: Traced) -> None:
+    spans = await traced.classify()
+    server, client = spans["POST /v1/classify"].attributes, spans["triton.infer"].attributes
+    assert server["http.response.status_code"] == 200
+    assert (server["http.request.method"], server["http.route"]) == ("POST", "/v1/classify")
+    assert (server["conch.tenant"], server["conch.model"], server["conch.inputs"]) == ("open", "words", 1)
+    assert (client["triton.model_name"], client["conch.batch"]) == ("words", 1)
+    assert CANARY not in str([*spans.values()])
+    assert traced.gateway.tenants.keys["open"] not in str([*spans.values()])
+
+
+@pytest.mark.parametrize("flags", ["00", "02"])
+async def test_a_trace_that_is_not_sampled_stays_out_of_triton_and_of_the_collector(traced: Traced, flags: str) -> None:
+    trace = token_hex(16)
+    traced.fake.forget()
+    answer = await traced.gateway.post(
+        "/v1/classify", {"model": "words", "inputs": ["a"]}, headers={"traceparent": f"00-{trace}-{token_hex(8)}-{flags}"}
+    )
+    assert answer.status_code == 200
+    assert not {"traceparent", "tracestate"} & traced.fake.asked[0].metadata.keys()
+    await traced.classify()  # whatever was exported before this is there now
+    assert not traced.sink.of(trace)
+
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+MALFORMED = {
+    "nothing like it": CANARY,
+    "capitals": f"00-{TRACE.upper()}-{SPAN}-01",
+    "a trace of zeros": f"00-{'0' * 32}-{SPAN}-01",
+    "a span of zeros": f"00-{TRACE}-{'0' * 16}-01",
+    "the version that is none": f"ff-{TRACE}-{SPAN}-01",
+    "more than version 00 has": f"00-{TRACE}-{SPAN}-01-more",
+    "a short trace": f"00-{TRACE[:-1]}-{SPAN}-01",
+    "no flags": f"00-{TRACE}-{SPAN}",
+    "flags that are no number": f"00-{TRACE}-{SPAN}-zz",
+    "a blank inside": f"00-{TRACE}-{SPAN} -01",
+}
+
+
+@pytest.mark.parametrize("traceparent", MALFORMED.values(), ids=MALFORMED)
+async def test_a_malformed_traceparent_starts_a_new_trace_and_is_no_error(traced: Traced, traceparent: str) -> None:
+    traced.fake.forget()
+    spans = await traced.classify(traceparent, tracestate="dropped=1")
+    server = spans["POST /v1/classify"]
+    assert server.trace != TRACE
+    assert not server.parent
+    assert server.attributes["http.response.status_code"] == 200
+    assert "tracestate" not in traced.fake.asked[0].metadata
+
+
+async def test_a_later_version_is_read_by_what_is_known_of_it(traced: Traced) -> None:
+    trace = token_hex(16)
+    spans = await traced.classify(f"01-{trace}-{SPAN}-01-more")
+    assert spans["POST /v1/classify"].parent == SPAN
+
+
+async def test_two_traceparents_are_as_good_as_none(traced: Traced) -> None:
+    body = b'{"model":"words","inputs":["a"]}'
+    fields = (
+        f"X-API-Key: {traced.gateway.tenants.keys['open']}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        *(f"traceparent: 00-{TRACE}-{SPAN}-01",) * 2,
+    )
+    async with connected(traced.gateway.address) as line:
+        await line.send(head("POST /v1/classify", *fields) + body)
+        answer = await line.answer()
+    spans = await traced.found(answer.headers["x-request-id"])
+    assert (answer.status_code, spans["POST /v1/classify"].parent) == (200, "")
+
+
+@pytest.mark.parametrize("state", [f"{CANARY}", "a=1," * 300, "=,=,=", "ü=1", "a=1,a=2"])
+async def test_an_odd_tracestate_is_dropped_and_no_error(traced: Traced, state: str) -> None:
+    trace = token_hex(16)
+    spans = await traced.classify(f"00-{trace}-{SPAN}-01", tracestate=state.encode())  # type: ignore[arg-type]
+    server = spans["POST /v1/classify"]
+    assert (server.parent, server.attributes["http.response.status_code"]) == (SPAN, 200)
+
+
+async def test_a_failure_marks_both_spans(traced: Traced) -> None:
+    traced.fake.behaviours["words"] = aborting(grpc.StatusCode.INTERNAL, "hunter2")
+    spans = await traced.classify()
+    traced.fake.forget()
+    assert (spans["POST /v1/classify"].status, spans["triton.infer"].status) == (ERROR, ERROR)
+    assert spans["POST /v1/classify"].attributes["conch.code"] == "upstream_error"
+    assert "hunter2" not in str([*spans.values()])
+
+
+async def test_a_path_of_nobody_s_gives_its_span_no_name_of_its_own(traced: Traced) -> None:
+    trace = token_hex(16)
+    await traced.gateway.client.get(f"/{CANARY}", headers={"traceparent": f"00-{trace}-{SPAN}-01"})
+    await eventually(lambda: bool(traced.sink.of(trace)))
+    assert list(traced.sink.of(trace)) == ["GET unmatched"]
+
+
+async def test_a_real_triton_s_spans_are_children_of_ours(
+    start_triton: Callable[..., Awaitable[Triton]], start_gateway: Start, redis: Redis, sink: Sink
+) -> None:
+    triton = await start_triton(ROOT / "tests" / "repository", traces=sink.url)
+    otel = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": sink.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+    gateway = await start_gateway(TRITON=triton.grpc, REDIS_URL=redis.url, **otel)
+    trace, parent = token_hex(16), token_hex(8)
+    body = {"model": "noop", "inputs": [CANARY]}
+    answer = await gateway.post("/v1/classify", body, headers={"traceparent": f"00-{trace}-{parent}-01"})
+    assert answer.status_code == 200
+    await eventually(lambda: {"InferRequest", "noop", "noop-tokenizer", "noop-head"} <= sink.of(trace).keys())
+    spans = sink.of(trace)
+    assert spans["InferRequest"].parent == spans["triton.infer"].id
+    assert spans["noop"].parent == spans["InferRequest"].id
+    assert spans["noop-head"].parent == spans["noop"].id
+    assert CANARY not in str([*spans.values()])
