@@ -50,7 +50,7 @@ def serve() -> None:
 @click.option(
     "--home", envvar="CONCH_HOME", default=".conch", show_default=True, type=click.Path(path_type=Path), help="CONCH_HOME."
 )
-@click.option("--routes", type=click.Path(path_type=Path), help="The routes; default: config/routes.yaml.")
+@click.option("--routes", type=click.Path(path_type=Path), help="The routes; default: CONCH_ROUTES_FILE.")
 @click.option("--traces", envvar="CONCH_TRITON_TRACES", metavar="URL", help="Where Triton sends its spans, by OTLP over HTTP.")
 def up(home: Path, routes: Path | None, traces: str | None) -> None:
     """Run everything on this machine: Redis, a real Triton on the CPU, and the gateway; then show an answer.
@@ -63,8 +63,10 @@ def up(home: Path, routes: Path | None, traces: str | None) -> None:
     from app.local.stack import up as run
 
     settings = _settings()
-    redis_url = settings.redis_url if "redis_url" in settings.model_fields_set else None
-    sys.exit(run(Options(home, settings.listen, settings.admin_listen, redis_url, routes=routes, traces=traces)))
+    given = settings.model_fields_set
+    redis_url = settings.redis_url if "redis_url" in given else None
+    chosen = routes or (settings.routes_file if "routes_file" in given else None)
+    sys.exit(run(Options(home, settings.listen, settings.admin_listen, redis_url, routes=chosen, traces=traces)))
 
 
 @main.command()

@@ -77,23 +77,27 @@ class RedisLimiter:
         if wire is None:
             return self._without_redis(account, characters, lifetime)
         asked_at = monotonic_ns() // 1000
-        if (ruling := account.recall(characters, asked_at)) is not None:
+        remembered = account.recall(characters, asked_at)
+        if remembered is not None:
             self.remembered += 1
-            return verdict(account.terms.limits, ruling, characters, degraded=False, receipt=None)
-        length = int((lifetime + self._margin) * 1e6)
-        member = b"%b-%x:%d" % (self._origin, next(self._numbers), length)
+            return verdict(account.terms.limits, remembered, characters)
         try:
-            ruling = _ruling(await self._ask(wire, account, characters, length, member), account)
+            return await self._decided(wire, account, characters, lifetime, asked_at)
         except RedisTrouble as error:
             self.failures += 1
             self._link.failed(error)
             return self._without_redis(account, characters, lifetime)
+
+    async def _decided(self, wire: RedisWire, account: Account, characters: int, lifetime: float, asked_at: int) -> Verdict:
+        length = int((lifetime + self._margin) * 1e6)
+        member = b"%b-%x:%d" % (self._origin, next(self._numbers), length)
+        ruling = _ruling(await self._ask(wire, account, characters, length, member), account)
         self._link.answered()
         if not ruling.admitted:
             account.remember(ruling, asked_at)
-            return verdict(account.terms.limits, ruling, characters, degraded=False, receipt=None)
+            return verdict(account.terms.limits, ruling, characters)
         receipt = _Receipt(account, characters, member, ruling.violated, ruling.now)
-        return verdict(account.terms.limits, ruling, characters, degraded=False, receipt=receipt)
+        return verdict(account.terms.limits, ruling, characters, receipt=receipt)
 
     def settle(self, verdict: Verdict, *, executed: bool) -> None:
         receipt = verdict.receipt

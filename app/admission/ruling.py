@@ -25,19 +25,18 @@ class Ruling:
     values: Sequence[int]
 
 
-def verdict(limits: Sequence[Limit], ruling: Ruling, characters: int, *, degraded: bool, receipt: object) -> Verdict:
-    standings = tuple(
-        standing(limit, value, ruling.now) for limit, value in zip(limits, ruling.values, strict=True) if limit.enforced
-    )
+def verdict(
+    limits: Sequence[Limit], ruling: Ruling, characters: int, *, degraded: bool = False, receipt: object = None
+) -> Verdict:
+    now, values = ruling.now, ruling.values
+    standings = tuple([standing(limit, value, now) for limit, value in zip(limits, values, strict=True) if limit.enforced])
     if not ruling.violated:
         return Verdict(None, standings, degraded, (), receipt)
-    broken = [
-        (limit, value) for i, (limit, value) in enumerate(zip(limits, ruling.values, strict=True)) if ruling.violated >> i & 1
-    ]
+    broken = [pair for i, pair in enumerate(zip(limits, values, strict=True)) if ruling.violated >> i & 1]
     shadowed = tuple(limit.name for limit, _ in broken if not limit.enforced)
     if ruling.admitted:
         return Verdict(None, standings, degraded, shadowed, receipt)
-    waits = [(_wait(limit, value, characters, ruling.now), limit) for limit, value in broken if limit.enforced]
+    waits = [(_wait(limit, value, characters, now), limit) for limit, value in broken if limit.enforced]
     return Verdict(_refusal(*max(waits, key=lambda wait: wait[0])), standings, degraded, shadowed)
 
 

@@ -6,7 +6,7 @@ traces whatever carries a `traceparent`, so that ours goes out only with a sampl
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from opentelemetry import context as otel_context
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -49,24 +49,29 @@ class Tracing:
         attributes = {"http.request.method": method}
         return self.tracer.start_span(method, context=context, kind=SpanKind.SERVER, attributes=attributes)
 
-    @contextmanager
-    def step(self, parent: Span | None, name: str, kind: SpanKind = SpanKind.INTERNAL) -> Iterator[Span | None]:
+    def step(self, parent: Span | None, name: str, kind: SpanKind = SpanKind.INTERNAL) -> AbstractContextManager[Span | None]:
         """A child of the SERVER span; nothing where that is not sampled."""
         if self.tracer is None or parent is None or not parent.is_recording():
-            yield None
-            return
-        span = self.tracer.start_span(name, context=set_span_in_context(parent), kind=kind)
-        try:
-            yield span
-        except BaseException as error:
-            span.set_status(StatusCode.ERROR, type(error).__name__)
-            raise
-        finally:
-            span.end()
+            return _NOTHING
+        return _ended(self.tracer.start_span(name, context=set_span_in_context(parent), kind=kind))
 
     def close(self) -> None:
         if self._provider is not None:
             self._provider.shutdown()
+
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+@contextmanager
+def _ended(span: Span) -> Iterator[Span]:
+    try:
+        yield span
+    except BaseException as error:
+        span.set_status(StatusCode.ERROR, type(error).__name__)
+        raise
+    finally:
+        span.end()
 
 
 def _parent(headers: Mapping[bytes, bytes]) -> SpanContext | None:

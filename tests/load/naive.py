@@ -1,11 +1,15 @@
-"""The handler that one writes first: FastAPI's own ways, redis-py and tritonclient, with the same key check, limit and answer.
+"""The gateway that one writes first: FastAPI's own ways, redis-py and tritonclient.
 
-What `bench.py` compares with. It has no deadline, no refusal table, no verified answers, no access log and no traces.
+What `bench.py` compares with. It does the same duties (key, limit, validation, a request id, an access line, metrics, a typed
+answer), and has no deadline, no cancellation, no verified answers and no fallback for Redis.
 """
 
 import hashlib
+import json
+import logging
 import os
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -22,6 +26,9 @@ KEYS = {os.environ["NAIVE_KEY_SHA256"]: "acme"}
 SECONDS = Histogram("naive_seconds", "Time of a request.", ["path"])
 REQUESTS = Counter("naive_requests", "Requests.", ["path", "status"])
 LIMIT = 1_000_000
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+logging.getLogger("httpx").setLevel(logging.WARNING)
+log = logging.getLogger("naive")
 
 
 class ClassifyBody(BaseModel):
@@ -41,6 +48,18 @@ class Result(BaseModel):
 class ClassifyAnswer(BaseModel):
     model: str
     results: list[Result]
+
+
+class Log(BaseHTTPMiddleware):
+    async def dispatch(self, request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        request_id = request.headers.get("x-request-id", uuid.uuid4().hex)
+        started = time.perf_counter()
+        response = await call_next(request)
+        response.headers["x-request-id"] = request_id
+        elapsed = round((time.perf_counter() - started) * 1000, 3)
+        line = {"path": request.url.path, "status": response.status_code, "request_id": request_id, "ms": elapsed}
+        log.info(json.dumps(line))
+        return response
 
 
 class Measure(BaseHTTPMiddleware):
@@ -77,6 +96,7 @@ async def tenant(request: Request, authorization: Annotated[str, Header()]) -> s
 
 app = FastAPI(lifespan=lifespan)
 app.add_middleware(Measure)
+app.add_middleware(Log)
 
 
 @app.post("/v1/classify")

@@ -2,6 +2,7 @@
 
 import io
 import lzma
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,13 @@ def tables(data: bytes) -> Tables:
 
 
 def automaton(tables: Tables) -> bytes:
+    """An npz file, but not by `np.savez`, whose zip headers differ between Python 3.11.2 and 3.11.7."""
     file = io.BytesIO()
-    np.savez(file, **{name: tables[name] for name in ("nextmove", "nextmove_row", "out_feat")})
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in ("nextmove", "nextmove_row", "out_feat"):
+            array = io.BytesIO()
+            np.save(array, tables[name], allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), array.getvalue())
     return file.getvalue()
 
 

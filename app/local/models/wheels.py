@@ -88,9 +88,12 @@ def _download(wheel: Wheel, pinned: Path, folder: Path) -> None:
     log = pinned.with_name("log")
     bar = click.progressbar(length=wheel.size, label=f"Fetching {wheel.project}", width=30)
     with log.open("wb") as output, _pip(pinned, folder, output.fileno()) as pip, bar:
-        while pip.poll() is None:
-            bar.update(max(0, min(_arrived(pinned.parent), wheel.size) - bar.pos))
-            sleep(POLL)
+        try:
+            while pip.poll() is None:
+                bar.update(max(0, min(_arrived(pinned.parent), wheel.size) - bar.pos))
+                sleep(POLL)
+        finally:
+            pip.kill()  # an interrupted build leaves no download behind; on one that has ended this does nothing
         if pip.returncode == 0:
             bar.update(wheel.size - bar.pos)
     if pip.returncode != 0:
