@@ -47,7 +47,8 @@ def standing(limit: Limit, value: int, now: int) -> Standing:
         left = 1 if policy == "in_flight" else _seconds(DAY_US - now % DAY_US)
         return Standing(limit.name, policy, quota, remaining, limit.window, left if remaining < quota else 0)
     room = limit.capacity - value
-    remaining = int(room / limit.scale)
+    # Neither a rounded capacity nor a rounded quotient may show a unit too many or too few.
+    remaining = min(quota, int(room / limit.scale + 1e-6))
     reset = _seconds((remaining + 1) * limit.scale - room) if value else 0
     return Standing(limit.name, policy, quota, remaining, limit.window, reset)
 

@@ -20,6 +20,11 @@ from app.tenancy.tenants_file import (
 )
 
 
+Place = tuple[int | str, ...]
+
+_LONGEST_FILL = 31 * 86_400
+
+
 @dataclass(frozen=True, slots=True)
 class Credential:
     """A key as the directory keeps it; times are seconds since 1970."""
@@ -92,7 +97,7 @@ class _Draft:
             raise TenantsInvalid(self._faults)
         return Snapshot(MappingProxyType(self._tenants), MappingProxyType(self._credentials))
 
-    def _fault(self, file: TenantsFile, at: tuple[int | str, ...], sentence: str) -> None:
+    def _fault(self, file: TenantsFile, at: Place, sentence: str) -> None:
         self._faults.append(file.fault(at, sentence))
 
     def _add_plan(self, file: TenantsFile, name: str, plan: PlanEntry) -> None:
@@ -141,18 +146,29 @@ class _Draft:
             )
             self._credentials[credential.digest] = credential
 
-    def _quota(self, file: TenantsFile, at: tuple[int | str, ...], *layers: LimitsEntry | None) -> Quota:
+    def _quota(self, file: TenantsFile, at: Place, *layers: LimitsEntry | None) -> Quota:
         """Later layers over earlier ones, field by field: an explicit null takes a limit away."""
         fields: dict[str, object] = {}
         for layer in filter(None, layers):
             fields |= {name: getattr(layer, name) for name in LimitsEntry.model_fields if name in layer.model_fields_set}
-        for burst, rate in (("burst", "requests_per_second"), ("characters_burst", "characters_per_minute")):
-            if fields.get(burst) is not None and fields.get(rate) is None:
-                self._fault(file, (*at, burst), f"means nothing without {rate}")
         enforce = fields.pop("enforce", {})
         shadow = frozenset(kind for kind in KINDS if isinstance(enforce, dict) and not enforce.get(kind, True))
         quota = Quota(**fields, shadow=shadow)  # type: ignore[arg-type]
+        if quota not in self._quotas:
+            self._check_burst(file, at, "burst", quota.burst, "requests_per_second", quota.requests_per_second, 1)
+            self._check_burst(
+                file, at, "characters_burst", quota.characters_burst, "characters_per_minute", quota.characters_per_minute, 60
+            )
         return self._quotas.setdefault(quota, quota)
+
+    def _check_burst(
+        self, file: TenantsFile, at: Place, field: str, burst: int | None, pace: str, rate: float | None, seconds: int
+    ) -> None:
+        if rate is None:
+            if burst is not None:
+                self._fault(file, (*at, field), f"means nothing without {pace}")
+        elif (burst or max(1, rate)) / rate * seconds > _LONGEST_FILL:
+            self._fault(file, (*at, pace), f"is so little that {field} would take more than 31 days to fill up")
 
 
 def tenants_files(path: Path) -> list[Path]:

@@ -71,6 +71,17 @@ async def test_waiting_as_long_as_told_succeeds_when_nothing_else_competes(steps
             assert (await spend(limiter, tenant, characters)).refusal is None
 
 
+@settings(deadline=None)
+@given(pace=st.floats(0.001, 1e12), burst=st.integers(1, 10**9))
+async def test_an_untouched_limit_has_all_of_its_quota_left_and_can_pay_it_at_once(pace: float, burst: int) -> None:
+    limiter = LocalLimiter(clock=Clock())
+    tenant = tenant_of(Quota(min(pace, 1e6), burst, pace, burst))
+    untouched, spent = await spend(limiter, tenant, 0), await spend(limiter, tenant, burst)
+    assert [standing.remaining for standing in untouched.standings] == [burst - 1, burst]
+    if burst > 1:
+        assert [standing.remaining for standing in spent.standings] == [burst - 2, 0]
+
+
 @pytest.mark.parametrize(
     ("quota", "kind", "retry_after", "words"),
     [

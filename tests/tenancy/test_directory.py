@@ -125,6 +125,8 @@ tenants:
         (PLAN.replace("40", "'40'"), 2, "plans.standard.burst", "integer"),
         (PLAN.replace("40", "4.5"), 2, "plans.standard.burst", "integer"),
         (PLAN.replace("requests_per_second: 20, ", ""), 2, "plans.standard.burst", "nothing without requests_per_second"),
+        (PLAN.replace("20", "0.00001"), 2, "plans.standard.requests_per_second", "31 days"),
+        (PLAN.replace("in_flight: 16", "characters_per_minute: 0.00001"), 2, "plans.standard.characters_per_minute", "31 days"),
         (PLAN.replace("priority: 2", "enforce: {request: false}"), 2, "plans.standard.enforce.request", "should be 'requests'"),
         (PLAN.replace("priority: 2", "on_redis_loss: maybe"), 2, "plans.standard.on_redis_loss", "'local', 'open' or 'closed'"),
         (tenants("Acme: {plan: standard, models: []}"), 4, "tenants.Acme", "lower-case"),
