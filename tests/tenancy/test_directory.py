@@ -100,6 +100,7 @@ tenants:
     limits: {requests_per_second: 100, in_flight: null, on_redis_loss: closed}
     routes: {sentiment: {requests_per_second: 5, enforce: false}, pii: {requests_per_second: 1}}
   plain: {plan: standard, models: []}
+  free: {plan: standard, models: [], limits: {requests_per_second: null, in_flight: null, characters_per_day: null}}
 """
     )
     acme, plain = Directory(file).tenants["acme"], Directory(file).tenants["plain"]
@@ -108,6 +109,7 @@ tenants:
     assert acme.routes == {"pii": Quota(1, in_flight=2), "sentiment": Quota(5, shadow=everything)}
     assert (acme.priority, plain.priority) == (1, 2)
     assert plain.quota == Quota(20, 40, in_flight=16, characters_per_day=1000, shadow=frozenset({"daily"}))
+    assert Directory(file).tenants["free"].quota == Quota(shadow=frozenset({"daily"}))
     assert [acme.may_see(model) for model in ("bge-small", "sentiment", "topics")] == [True, True, False]
 
 
