@@ -89,10 +89,12 @@ class Gateway:
         deadline = Deadline.after(route.seconds(call.timeout_ms), since=exchange.started)
 
         verdict = await self._admit(tenant, route, deadline, exchange)
-        executed = True
+        executed = False
         try:
-            with self.bulkheads(ensemble, route).berth(), caller.watched():
-                answer = await self._run(call, route, ensemble, roles, deadline, tenant.priority, exchange)
+            with caller.watched():
+                async with self.bulkheads(ensemble, route).berth(tenant.priority, deadline):
+                    executed = True
+                    answer = await self._run(call, route, ensemble, roles, deadline, tenant.priority, exchange)
         except Unready:
             executed = False
             raise

@@ -54,6 +54,8 @@ class House:
     survey: Survey | None = None
     limiter: RedisLimiter | None = None
     bulkheads: dict[str, Bulkhead] = field(default_factory=dict)
+    draining: bool = False
+    """Told to end: still serving, but load balancers should look elsewhere."""
 
     @classmethod
     def build(cls, settings: Settings) -> "House":
@@ -82,7 +84,7 @@ class House:
             yield Gateway(lambda: survey.table, limiter, self._bulkhead, pool, self.tracing, settings.split_parallelism)
 
     def ready(self) -> bool:
-        return self.survey is not None and self.survey.ready
+        return self.survey is not None and self.survey.ready and not self.draining
 
     def status(self) -> dict[str, Any]:
         """For `/status` on the admin port."""
@@ -107,7 +109,8 @@ class House:
     def _bulkhead(self, ensemble: Ensemble, route: Route) -> Bulkhead:
         bulkhead = self.bulkheads.get(ensemble.name)
         if bulkhead is None or bulkhead.berths != route.concurrency:
-            bulkhead = self.bulkheads[ensemble.name] = Bulkhead(ensemble.name, route.concurrency)
+            patience = self.settings.berth_wait_ms / 1000
+            bulkhead = self.bulkheads[ensemble.name] = Bulkhead(ensemble.name, route.concurrency, patience=patience)
         return bulkhead
 
     def _count_call(self, call: Observed) -> None:
@@ -147,7 +150,7 @@ def create_app(house: House) -> ASGIApp:
 
     shortcut = Shortcut(api, tasks.POSTS)
     perimeter = Perimeter(shortcut, house.directory, house.settings.max_body_bytes)
-    return Observe(perimeter, house.metrics, house.tracing, access, route_of)
+    return Observe(perimeter, house.metrics, house.tracing, access, route_of, lambda: house.draining)
 
 
 def api_app(lifespan: Any = None) -> FastAPI:

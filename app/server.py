@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import socket
 from typing import Any
 
@@ -19,8 +20,8 @@ class AddressUnusable(ValueError):
     """Nothing can listen there; the message says why."""
 
 
-class _Beside(uvicorn.Server):
-    """A second server in the process: signals are the first one's."""
+class _Server(uvicorn.Server):
+    """Signals are `serve`'s: uvicorn would stop at once, and raise them again at the end, so that the exit code is not 0."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
@@ -28,16 +29,32 @@ class _Beside(uvicorn.Server):
 
 
 def serve(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises `TenantsInvalid`, `RoutesInvalid` and `AddressUnusable` before anything starts."""
+    """Run until SIGTERM or SIGINT. Raises `TenantsInvalid`, `RoutesInvalid` and `AddressUnusable` before anything starts.
+
+    SIGTERM makes the gateway unready at once; it goes on serving for the drain's delay, until load balancers have noticed, then
+    takes no connection more, and ends when the running requests have. A second signal ends it now.
+    """
     configure_logs(settings.log_level)
     house = House.build(settings)
     wire = limited(WireLimits(settings.max_header_bytes, settings.header_timeout_seconds, settings.max_connections))
-    public = uvicorn.Server(_config(settings.listen, create_app(house), settings, http=wire))
-    admin = _Beside(_config(settings.admin_listen, admin_app(house.metrics.exposition, house.status, house.ready), settings))
+    public = _Server(_config(settings.listen, create_app(house), settings, http=wire))
+    admin = _Server(_config(settings.admin_listen, admin_app(house.metrics.exposition, house.status, house.ready), settings))
 
     async def both() -> None:
+        told = _signals()
         beside = asyncio.create_task(admin.serve([private_door]))
-        await public.serve([public_door])
+        serving = asyncio.create_task(public.serve([public_door]))
+        hearing = asyncio.create_task(told.get())
+        await asyncio.wait((serving, hearing), return_when=asyncio.FIRST_COMPLETED)
+        house.draining = True
+        if hearing.done() and hearing.result() == signal.SIGTERM:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(settings.drain_delay_seconds):
+                    await told.get()
+        public.should_exit = True
+        ending = asyncio.create_task(_hurried(told, public))
+        await serving
+        ending.cancel()
         admin.should_exit = True
         await beside
 
@@ -47,6 +64,18 @@ def serve(settings: Settings) -> None:
         asyncio.Runner(loop_factory=public.config.get_loop_factory()) as runner,
     ):
         runner.run(both())
+
+
+def _signals() -> "asyncio.Queue[signal.Signals]":
+    told: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told.put_nowait, number)
+    return told
+
+
+async def _hurried(told: "asyncio.Queue[signal.Signals]", server: uvicorn.Server) -> None:
+    await told.get()
+    server.force_exit = True
 
 
 def _bound(setting: str, address: str) -> socket.socket:

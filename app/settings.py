@@ -1,5 +1,6 @@
 """Every setting, from the environment. `docs/settings.md` documents each; a test fails when one is missing there."""
 
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ class Settings(BaseSettings):
     listen: str = Field("127.0.0.1:8080", description="Where the API listens.")
     admin_listen: str = Field("127.0.0.1:8081", description="Where metrics and status are served; keep it private.")
     tenants_file: Path = Field(Path("config/tenants.yaml"), description="The tenants: a file, or a directory of files.")
+    tokens_file: Path | None = Field(None, description="Who may issue tokens (JWT); without it there are none.")
     routes_file: Path = Field(Path("config/routes.yaml"), description="The routes.")
     redis_url: str = Field("redis://127.0.0.1:6379/0", description="Redis, for limits shared by all replicas.")
     triton: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -33,13 +35,26 @@ class Settings(BaseSettings):
     max_connections: int = Field(10_000, ge=1, description="How many connections may be open at once.")
     max_message_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="The largest gRPC message to or from Triton.")
     split_parallelism: int = Field(4, ge=1, description="How many parts of one large request run at once.")
-    drain_seconds: int = Field(20, ge=0, description="How long running requests may take to finish after SIGTERM.")
+    drain_delay_seconds: float = Field(0.0, ge=0, description="How long to go on serving, unready, after SIGTERM.")
+    drain_seconds: int = Field(20, ge=0, description="How long running requests may take to finish after that.")
+    berth_wait_ms: int = Field(1000, ge=0, description="How long a request may wait for a place at its model.")
+    auth_failures_per_second: float = Field(
+        10.0, gt=0, description="How many failed authentications of one address get a 401; more get a 429."
+    )
+    trusted_proxies: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = Field(
+        (), description="Networks of proxies whose X-Forwarded-For is believed, separated by commas."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level that is logged.")
     access_log: bool = Field(True, description="Whether each request is logged.")
 
-    @field_validator("triton", mode="before")
+    @field_validator("tokens_file", mode="before")
     @classmethod
-    def _addresses(cls, value: object) -> object:
+    def _named(cls, value: object) -> object:
+        return value or None
+
+    @field_validator("triton", "trusted_proxies", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     @field_validator("redis_url")

@@ -17,7 +17,7 @@ from app.local.watchdog import Watchdog
 async def eventually(holds: Callable[[], bool], seconds: float = 30) -> None:
     """For what only the outside world can make true; for our own code, wait for what it says."""
     async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110  (what is waited for sets no event)
+        while not holds():
             await asyncio.sleep(0.02)
 
 
@@ -44,6 +44,11 @@ class Peer:
         if self._run is not None:
             run, self._run = self._run, None
             await run.stop(grace)
+
+    async def ended(self) -> str:
+        """Waits until the process ends by itself; says how, e.g. `exit status 0`."""
+        assert self._run is not None, f"{self.part.name} is not running"
+        return await self._run.ended()
 
     async def kill(self) -> None:
         await self.stop(grace=0)

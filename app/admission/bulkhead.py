@@ -1,42 +1,123 @@
-"""Bounded requests in flight per ensemble, so that one that is slow can't sink the others."""
+"""Bounded calls in flight per ensemble, so that one that is slow can't sink the others, and a short queue before them."""
 
+import asyncio
+import contextlib
+from collections import deque
+from math import ceil
+from time import monotonic
 from types import TracebackType
 
-from app.errors import Overloaded
+from app.deadline import Deadline
+from app.errors import ClientClosed, DeadlineExceeded, Overloaded
+
+_WEIGHT = 0.1
+"""Of the latest call in the moving average of the service time."""
 
 
 class Bulkhead:
-    """So many berths and no queue: what finds none is refused at once."""
+    """So many berths, and a queue of at most as many waiters, the highest priority first and then the earliest.
 
-    def __init__(self, name: str, berths: int, *, retry_after: int = 1) -> None:
+    A waiter waits for `patience` seconds at most, and never into the time that the call itself will need. Where the queue is
+    full, a waiter of lower priority gives way. An ensemble runs on when its caller has left or its deadline has passed (Triton
+    looks only between steps), so that such a call holds its berth for the rest of the usual service time.
+    """
+
+    def __init__(self, name: str, berths: int, *, patience: float = 1.0) -> None:
         if berths < 1:
             raise ValueError("a bulkhead needs at least one berth")
         self.name = name
         self.berths = berths
         self.taken = 0
-        self._retry_after = retry_after
+        self.waiting = 0
+        self.service = 0.0
+        """Seconds, a moving average of the calls that ended by themselves."""
+        self._patience = patience
+        self._queues: dict[int, deque[asyncio.Future[None]]] = {}
 
-    def berth(self) -> "Berth":
-        """`with bulkhead.berth():` raises `Overloaded` when full; the berth is free again on the way out, whatever happens."""
-        return Berth(self)
+    def berth(self, priority: int, deadline: Deadline) -> "Berth":
+        """`async with bulkhead.berth(...)`: raises `Overloaded` where there is no berth and no hope for one in time."""
+        return Berth(self, priority, deadline)
 
-    def take(self) -> None:
-        if self.taken >= self.berths:
-            raise Overloaded("All places for requests to this model are taken.", retry_after=self._retry_after)
-        self.taken += 1
+    async def take(self, priority: int, deadline: Deadline) -> None:
+        if self.taken < self.berths and not self.waiting:
+            self.taken += 1
+            return
+        patience = min(self._patience, deadline.remaining() - self.service)
+        if patience <= 0 or (self.waiting >= self.berths and not self._displace(priority)):
+            raise self._overloaded()
+        await self._wait(priority, patience)
 
     def free(self) -> None:
+        """The berth goes to whoever is first in line, or is free."""
+        for priority in sorted(self._queues):
+            queue = self._queues[priority]
+            while queue:
+                turn = queue.popleft()
+                if not turn.done():
+                    turn.set_result(None)
+                    return
         self.taken -= 1
+
+    def leave(self, since: float, *, abandoned: bool) -> None:
+        elapsed = monotonic() - since
+        if not abandoned:
+            self.service += (elapsed - self.service) * (_WEIGHT if self.service else 1.0)
+        elif elapsed < self.service:
+            asyncio.get_running_loop().call_later(self.service - elapsed, self.free)
+            return
+        self.free()
+
+    async def _wait(self, priority: int, patience: float) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue = self._queues.setdefault(priority, deque())
+        queue.append(turn)
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(patience):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self.free()  # it came in the same moment
+            turn.cancel()
+            with contextlib.suppress(ValueError):
+                queue.remove(turn)
+            if isinstance(error, TimeoutError):
+                raise self._overloaded() from None
+            raise
+        finally:
+            self.waiting -= 1
+
+    def _displace(self, priority: int) -> bool:
+        """Send the latest waiter of the lowest priority away, where that is lower than `priority`."""
+        for lower in sorted(self._queues, reverse=True):
+            queue = self._queues[lower]
+            while queue and lower > priority:
+                turn = queue.pop()
+                if not turn.done():
+                    turn.set_exception(self._overloaded())
+                    return True
+        return False
+
+    def _overloaded(self) -> Overloaded:
+        """The wait that is promised is that for the whole queue to be served."""
+        wait = ceil((self.waiting + 1) / self.berths * self.service)
+        return Overloaded("all places for requests to this model are taken", retry_after=max(1, wait))
 
 
 class Berth:
-    __slots__ = ("_bulkhead",)
+    __slots__ = ("_bulkhead", "_deadline", "_priority", "_since")
 
-    def __init__(self, bulkhead: Bulkhead) -> None:
+    def __init__(self, bulkhead: Bulkhead, priority: int, deadline: Deadline) -> None:
         self._bulkhead = bulkhead
+        self._priority = priority
+        self._deadline = deadline
 
-    def __enter__(self) -> None:
-        self._bulkhead.take()
+    async def __aenter__(self) -> None:
+        await self._bulkhead.take(self._priority, self._deadline)
+        self._since = monotonic()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._bulkhead.free()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        abandoned = kind is not None and issubclass(kind, (asyncio.CancelledError, ClientClosed, DeadlineExceeded))
+        self._bulkhead.leave(self._since, abandoned=abandoned)

@@ -9,12 +9,14 @@ import jiter
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
+from app.api.schemas import MAX_TIMEOUT_MS
 from app.errors import ClientClosed, Flaw, InvalidInput, Malformed, RequestTimeout, TooLarge, UnsupportedMedia
 from app.routing.route import MAX_FLAWS
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 _JSON = re.compile(r'application/json\s*(;\s*charset="?utf-8"?\s*)?', re.IGNORECASE)
+_TIMEOUT = re.compile(r"[0-9]{1,9}")
 _PLACE = re.compile(r"at line \d+ column \d+$")
 _FAULTS = {
     "missing": "this member is required",
@@ -40,6 +42,13 @@ async def read_json(request: Request, limits: BodyLimits, shape: type[Parsed]) -
     if not _JSON.fullmatch(content_type):
         raise UnsupportedMedia("the body must be application/json, in UTF-8")
     return _validated(_parsed(await _read(request, limits)), shape)
+
+
+def timeout_of(header: str) -> int:
+    """The milliseconds that `X-Request-Timeout-Ms` gives."""
+    if not _TIMEOUT.fullmatch(header) or not 1 <= int(header) <= MAX_TIMEOUT_MS:
+        raise Malformed(f"X-Request-Timeout-Ms must be a number from 1 to {MAX_TIMEOUT_MS}")
+    return int(header)
 
 
 async def _read(request: Request, limits: BodyLimits) -> bytes:

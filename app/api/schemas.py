@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+MAX_TIMEOUT_MS = 3_600_000
+
 Model = Annotated[str, Field(min_length=1, max_length=128, description="A model's public name; `GET /v1/models` lists them.")]
 Inputs = Annotated[list[str], Field(description="The texts. The model's caps on their number and length are listed with it.")]
 TopK = Annotated[
@@ -13,7 +15,7 @@ TopK = Annotated[
 ]
 Truncate = Annotated[bool, Field(description="Whether a text that is too long for the model may be cut; if not, it is a 422.")]
 TimeoutMs = Annotated[
-    int | None, Field(default=None, ge=1, le=3_600_000, description="Milliseconds, up to the model's maximum.")
+    int | None, Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Milliseconds, up to the model's maximum.")
 ]
 EncodingFormat = Annotated[Literal["float", "base64"], Field(description="`base64`: little-endian 32-bit floats.")]
 

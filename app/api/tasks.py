@@ -1,5 +1,6 @@
 """One operation for each task: bytes to a `Call`, the gateway, an answer."""
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -7,7 +8,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from app.api import answers
-from app.api.body import BodyLimits, Parsed, read_json
+from app.api.body import BodyLimits, Parsed, read_json, timeout_of
 from app.api.openapi import documented
 from app.api.presence import AsgiCaller
 from app.api.schemas import (
@@ -30,6 +31,8 @@ REQUESTS: tuple[type[BaseModel], ...] = (ClassifyRequest, EntitiesRequest, Embed
 
 async def _answer(request: Request, call: Call) -> Answer:
     state = request.state
+    if call.timeout_ms is None and (header := request.headers.get("x-request-timeout-ms")) is not None:
+        call = replace(call, timeout_ms=timeout_of(header))
     gateway: Gateway = state.gateway
     return await gateway.infer(call, state.principal.tenant, AsgiCaller(request.receive), state.exchange)
 

@@ -22,13 +22,20 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 class Observe:
     def __init__(
-        self, app: ASGIApp, metrics: Metrics, tracing: Tracing, access: AccessLog | None, route_of: Callable[[Scope], str]
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        tracing: Tracing,
+        access: AccessLog | None,
+        route_of: Callable[[Scope], str],
+        draining: Callable[[], bool],
     ) -> None:
         self._app = app
         self._metrics = metrics
         self._tracing = tracing
         self._access = access
         self._route_of = route_of
+        self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -40,7 +47,7 @@ class Observe:
         span = exchange.span = self._tracing.serve(scope["method"], _single(scope, headers))
         if span is not None:
             exchange.trace_id = f"{span.get_span_context().trace_id:032x}"
-        answer = _Answer(send, exchange)
+        answer = _Answer(send, exchange, closing=self._draining())
         self._metrics.in_flight.inc()
         try:
             await self._serve(scope, receive, answer)
@@ -83,8 +90,9 @@ class Observe:
 class _Answer:
     """`send`, with the headers that every answer carries."""
 
-    def __init__(self, send: Send, exchange: Exchange) -> None:
+    def __init__(self, send: Send, exchange: Exchange, *, closing: bool) -> None:
         self._send = send
+        self._closing = closing
         self.exchange = exchange
         self.status = 0
 
@@ -92,6 +100,8 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), *_fields(self.exchange)]
+            if self._closing:
+                message["headers"].append((b"connection", b"close"))
         await self._send(message)
 
     async def refuse(self, refusal: Refusal, path: str) -> None:
