@@ -122,7 +122,7 @@ class _Draft:
         }
         quota = self._quota(file, (*at, "limits"), plan, entry.limits)
         priority = plan.priority if entry.priority is None else entry.priority
-        tenant = Tenant(name, entry.plan, tuple(entry.models), quota, routes, priority)
+        tenant = Tenant(name, entry.plan, tuple(entry.models), quota, routes, priority, frozenset(entry.scopes))
         self._tenants[name] = tenant
         self._add_keys(file, tenant, entry)
 

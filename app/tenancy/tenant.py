@@ -35,6 +35,8 @@ class Tenant:
     """Quotas that hold on one route, beside (never instead of) the tenant's own."""
     priority: int = 2
     """1 is served first; also sent to Triton as its `priority`."""
+    scopes: frozenset[str] = frozenset({"infer"})
+    """The most that a key or a token of this tenant may allow."""
 
     def may_see(self, model: str) -> bool:
         return any(fnmatchcase(model, pattern) for pattern in self.models)
@@ -42,7 +44,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A tenant, the key it used, and what that key allows."""
+    """A tenant, the key it used (or the issuer of its token), and what that allows."""
 
     tenant: Tenant
     key_id: str

@@ -1,10 +1,11 @@
 """`tenants.yaml`: its format, and every way it can be wrong, told by file, line and field."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -21,6 +22,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Scope = Literal["infer", "admin"]
 Rate = Annotated[float, Field(strict=True, gt=0, le=1e12, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=1, le=10**12)]
+Shape = TypeVar("Shape", bound=BaseModel)
 Priority = Annotated[int, Field(strict=True, ge=1, le=100)]
 
 
@@ -112,12 +114,19 @@ class TenantsFile:
 
 def read_tenants_file(path: Path) -> TenantsFile:
     """Raises `TenantsInvalid` with every fault that can be seen in this file alone."""
+    return TenantsFile(str(path), *read_entry(path, TenantsEntry, TenantEntry, PlanEntry, KeyEntry))
+
+
+def read_entry(path: Path, shape: type[Shape], *parts: type[BaseModel]) -> tuple[YamlDocument, Shape]:
+    """A file that must have this shape, which is made of these parts; raises `TenantsInvalid`."""
     file = str(path)
     document = _document(file, path)
     try:
-        return TenantsFile(file, document, TenantsEntry.model_validate(document.value))
+        return document, shape.model_validate(document.value)
     except ValidationError as error:
-        raise TenantsInvalid(_faults(file, document, error.errors(include_url=False, include_input=False))) from None
+        entries: tuple[type[BaseModel], ...] = (shape, *parts)
+        known = [field for entry in entries for field in entry.model_fields]
+        raise TenantsInvalid(_faults(file, document, known, error.errors(include_url=False, include_input=False))) from None
 
 
 def _document(file: str, path: Path) -> YamlDocument:
@@ -133,10 +142,10 @@ def _document(file: str, path: Path) -> YamlDocument:
     return document
 
 
-def _faults(file: str, document: YamlDocument, errors: Iterable[ErrorDetails]) -> Iterator[Fault]:
+def _faults(file: str, document: YamlDocument, known: list[str], errors: Iterable[ErrorDetails]) -> Iterator[Fault]:
     for error in errors:
         at = tuple(part for part in error["loc"] if part != "[key]")
-        yield Fault(file, document.line(at), _dotted(at), _sentence(error))
+        yield Fault(file, document.line(at), _dotted(at), _sentence(error, known))
 
 
 _OWN_WORDS = {
@@ -146,11 +155,11 @@ _OWN_WORDS = {
 }
 
 
-def _sentence(error: ErrorDetails) -> str:
+def _sentence(error: ErrorDetails, known: list[str]) -> str:
     last = str(error["loc"][-1]) if error["loc"] else ""
     match error["type"]:
         case "extra_forbidden":
-            near = get_close_matches(last, _FIELDS, n=1)
+            near = get_close_matches(last, known, n=1)
             return "is not a field known here" + (f"; did you mean {near[0]}?" if near else "")
         case "missing":
             return "is missing"
@@ -159,10 +168,8 @@ def _sentence(error: ErrorDetails) -> str:
         case "string_pattern_mismatch" if last in _OWN_WORDS:
             return _OWN_WORDS[last]
         case _:
-            return error["msg"].removeprefix("Input ").replace("valid dictionary", "mapping").replace("a valid ", "a ")
-
-
-_FIELDS = [field for entry in (TenantsEntry, TenantEntry, PlanEntry, KeyEntry) for field in entry.model_fields]
+            message = re.sub(r"^(Input|Value error,) ", "", error["msg"])
+            return message.replace("valid dictionary", "mapping").replace("a valid ", "a ")
 
 
 def _dotted(at: tuple[int | str, ...]) -> str:

@@ -91,7 +91,7 @@ class _Composer:
             return self._plain[event.value]
         try:
             value = self._constructed(event)
-        except ValueError:
+        except (ValueError, TypeError, LookupError, AttributeError):  # PyYAML's constructors raise any of them
             raise _fault("not a value of its kind", event) from None
         if event.tag is None and len(self._plain) < _MOST_PLAIN:
             self._plain[event.value] = value
