@@ -29,6 +29,7 @@ class Features:
             "feature_ids": padded([list(counts) for counts in found], width, np.int64),
             "counts": padded([list(counts.values()) for counts in found], width, np.float32),
             "inv_sqrt_bytes": column([max(1, len(text)) ** -0.5 for text in encoded], np.float32),
+            "TRUNCATED": column([False] * len(texts), np.bool_),  # it reads all of a text, whatever its length
             "ERROR": error,
         }
 

@@ -116,9 +116,10 @@ LANGUAGES = [
 
 
 def test_language_answers_as_the_library_it_comes_from(ask: Infer) -> None:
-    scores = ask("language", [text for text, _, _ in LANGUAGES])["SCORES"]
+    answer = ask("language", [text for text, _, _ in LANGUAGES])
     names = labels("languages")
-    for row, (text, language, probability) in zip(scores, LANGUAGES, strict=True):
+    assert not answer["TRUNCATED"].any()
+    for row, (text, language, probability) in zip(answer["SCORES"], LANGUAGES, strict=True):
         assert names[row.argmax()] == language, text
         assert abs(row.max() - probability) < 1e-5, text
 
