@@ -32,6 +32,22 @@ def build(source: Path, home: Path, requirements: Path) -> None:
     from app.local.models.repository import build as assemble
 
     try:
-        click.echo(f"the model repository is in {assemble(source, home, requirements)}")
+        assemble(source, home, requirements)
     except BuildFailed as error:
         fail([str(error)])
+
+
+@models.command()
+@click.option(
+    "--home", envvar="CONCH_HOME", default=".conch", show_default=True, type=click.Path(path_type=Path), help="CONCH_HOME."
+)
+def verify(home: Path) -> None:
+    """Compare every file of the built repository with its manifest, byte for byte.
+
+    Exits with 1 when a file is missing, changed or not listed, and says each in one line. Needs the extra `local`.
+    """
+    from app.local.models.repository import verify as compare
+
+    if faults := compare(home / "models"):
+        fail(faults)
+    click.echo("all is well")
