@@ -15,7 +15,8 @@ import yaml
 from app.api.schemas import Problem
 from app.local.watchdog import Watchdog
 from app.routing.chart import read_chart
-from app.tenancy.directory import load
+from app.tenancy.snapshot import load
+from app.tenancy.issuer import read_issuers
 from tests.gateway.process import RunningGateway
 from tests.peers import Redis, Triton
 
@@ -39,7 +40,8 @@ def named(cases: list[tuple[Any, ...]]) -> list[Any]:
 def test_yaml_is_what_the_gateway_reads(document: Path, text: str, tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.write_text(text)
-    assert read_chart(file) if "routes" in yaml.safe_load(text) else load(file)
+    content = yaml.safe_load(text)
+    assert read_issuers(file) if "issuers" in content else read_chart(file) if "routes" in content else load(file)
 
 
 @pytest.mark.parametrize(

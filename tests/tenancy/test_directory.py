@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -206,7 +207,7 @@ def rename(file: Path, to: Path) -> None:
 
 
 @contextlib.asynccontextmanager
-async def watching(directory: Directory):
+async def watching(directory: Directory) -> AsyncIterator[None]:
     task = asyncio.create_task(directory.watch(0.05))
     try:
         yield
@@ -215,7 +216,7 @@ async def watching(directory: Directory):
         task.cancel()
 
 
-async def settled(condition) -> None:
+async def settled(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while True:
             if condition():

@@ -1,5 +1,6 @@
 import hashlib
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -44,7 +45,7 @@ def test_one_wrong_character_is_told_from_an_unknown_key(position: int, characte
         lambda text: "ключ",
     ],
 )
-def test_what_is_not_a_key_is_malformed(change) -> None:
+def test_what_is_not_a_key_is_malformed(change: Callable[[str], str]) -> None:
     with pytest.raises(KeyMalformed):
         read_key(change(new_key("live", "k1")[0]))
 
