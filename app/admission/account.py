@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass, field
 from importlib.resources import files
 
+from app.admission.redis_cluster import slot_of
 from app.admission.ruling import Ruling
 from app.admission.terms import DAY_US, Limit, Terms, share
 
@@ -41,27 +42,34 @@ class Script:
 @dataclass(slots=True, repr=False)
 class Account:
     terms: Terms
-    share: Terms
+    slot: int
     closed: bool
     admit: bytes
     refund: Script
     releases: tuple[bytes, ...]
+    _share: tuple[int, Terms] | None = field(default=None, init=False)
     _refused: tuple[Ruling, int] | None = field(default=None, init=False)
     _forgot_at: int = field(default=0, init=False)
 
     @classmethod
-    def opened(cls, terms: Terms, replicas: int, admit: Script, refund: Script) -> "Account":
+    def opened(cls, terms: Terms, admit: Script, refund: Script) -> "Account":
         keys = [limit.key.encode() for limit in terms.limits]
         per_limit = [argument for limit in terms.limits for argument in _arguments(limit)]
         slots = (limit.key.encode() for limit in terms.limits if limit.policy == "in_flight")
         return cls(
             terms=terms,
-            share=share(terms, replicas),
+            slot=slot_of(terms.tenant.id),
             closed=any(limit.enforced and limit.on_redis_loss == "closed" for limit in terms.limits),
             admit=admit.command(keys, per_limit, more=3),
             refund=refund,
             releases=tuple(b"*3\r\n" + _bulk(b"ZREM", key) for key in slots),
         )
+
+    def share(self, replicas: int) -> Terms:
+        """What is left of the terms without Redis."""
+        if self._share is None or self._share[0] != replicas:
+            self._share = replicas, share(self.terms, replicas)
+        return self._share[1]
 
     def admission(self, characters: int, lease_us: int, member: bytes) -> bytes:
         return self.admit + _bulk(b"%d" % characters, b"%d" % lease_us, member)
@@ -76,6 +84,10 @@ class Account:
         keys = [limit.key.encode() for limit in spent]
         amounts = [argument for limit in spent for argument in (_LETTERS[limit.policy], b"%d" % limit.cost(characters))]
         return self.refund.command(keys, [*amounts, b"%d" % at])
+
+    @property
+    def remembers(self) -> bool:
+        return self._refused is not None
 
     def remember(self, ruling: Ruling, at: int) -> None:
         """`at`, on the monotonic clock, must not be later than the decision: nobody is believed to owe more than they do."""
@@ -105,6 +117,21 @@ class Account:
                 violated |= 1 << i
                 refused = refused or limit.enforced
         return Ruling(False, violated, now, values) if refused else None
+
+    def recall_any(self, most: int, at: int) -> Ruling | None:
+        """The same for every request of at most so many characters, on any route: where only limits by the request refuse."""
+        if self.terms.tenant.routes or (self.terms.most is not None and most > self.terms.most):
+            return None
+        ruling = self.recall(most, at)
+        if ruling is None:
+            return None
+        violated, by_request = ruling.violated, 0
+        for i, limit in enumerate(self.terms.limits):
+            if not limit.by_character:
+                by_request |= violated & 1 << i
+            elif limit.enforced and violated >> i & 1:
+                return None
+        return Ruling(False, by_request, ruling.now, ruling.values)
 
 
 def _arguments(limit: Limit) -> tuple[bytes, bytes, bytes, bytes]:

@@ -35,6 +35,8 @@ class Verdict:
     standings: tuple[Standing, ...]
     degraded: bool = False
     """Decided without Redis."""
+    remembered: bool = False
+    """A refusal that Redis was not asked for again."""
     shadowed: tuple[str, ...] = ()
     """Names of limits in shadow mode that would have refused the request; for metrics only."""
     receipt: object = field(default=None, repr=False)
@@ -48,6 +50,13 @@ class Limiter(Protocol):
         `lifetime` is how long the request can last, in seconds: a slot in flight is a lease of that length plus a margin.
         Raises `InvalidInput` where the cost exceeds a burst, since waiting can't help, and `Unavailable` where Redis can't
         decide and the policy is `closed`. Never raises anything else, and never takes longer than the Redis budget.
+        """
+        ...
+
+    def recall(self, tenant: Tenant, most: int) -> Verdict | None:
+        """The refusal of every request of the tenant on any route, of at most so many characters, where that is certain.
+
+        Costs no call to Redis, and can be asked before the body is read. Nothing is to be given back.
         """
         ...
 

@@ -53,6 +53,10 @@ class LocalLimiter:
             receipt = _Receipt(tuple(spent), lease, now)
         return verdict(terms.limits, ruling, characters, degraded=degraded, receipt=receipt)
 
+    def recall(self, tenant: Tenant, most: int) -> Verdict | None:
+        """To remember would be to decide: that is all that `spend` does."""
+        return None
+
     def settle(self, verdict: Verdict, *, executed: bool) -> None:
         if not isinstance(verdict.receipt, _Receipt):
             return

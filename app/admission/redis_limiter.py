@@ -2,19 +2,21 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic_ns
 from types import TracebackType
-from typing import Literal
 
 import hiredis
 
 from app.admission.account import Account, Script
+from app.admission.headcount import Headcount
 from app.admission.limiter import Verdict
 from app.admission.local_limiter import LocalLimiter
-from app.admission.redis_link import RedisLink, RedisTrouble
-from app.admission.redis_wire import Late, RedisRefused, RedisWire, Reply
+from app.admission.redis_link import Mode, RedisLink, RedisTrouble
+from app.admission.redis_topology import topology
+from app.admission.redis_wire import Late, RedisLost, RedisRefused, RedisSilent, RedisWire, Reply
 from app.admission.ruling import Ruling, verdict
 from app.admission.terms import terms_of
 from app.errors import Unavailable
@@ -22,8 +24,15 @@ from app.tenancy.tenant import Quota, Tenant
 
 _MOST_ACCOUNTS = 20_000
 _FREE = Verdict(None, ())
-# No tenant can have this id.
-_PROBE = Tenant("_probe", "", (), Quota(requests_per_second=1e6, burst=1_000_000))
+_PROBE = Quota(requests_per_second=1e6, burst=1_000_000)
+_OUTCOMES = {RedisLost: "lost", RedisSilent: "silent", RedisRefused: "refused"}
+
+Asked = Callable[[str, float], None]
+"""Hears of every decision that Redis was asked for: `ok`, `lost`, `silent` or `refused`, and after how many seconds."""
+
+
+def _nobody(outcome: str, seconds: float) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,65 +45,97 @@ class _Receipt:
 
 
 class RedisLimiter:
-    """Enter it as a context before use. `mode` and the counters are for metrics."""
+    """Enter it as a context before use. `mode`, `replicas` and the counters are for metrics."""
 
-    def __init__(self, url: str, *, replicas: int = 1, budget: float = 0.05, margin: float = 5.0) -> None:
-        """Raises `ValueError` where the URL is none of Redis."""
-        self._replicas = replicas
+    def __init__(
+        self,
+        url: str,
+        *,
+        replicas: int | None = None,
+        budget: float = 0.05,
+        margin: float = 5.0,
+        asked: Asked = _nobody,
+    ) -> None:
+        """Without `replicas`, Redis counts them. Raises `ValueError` where the URL is none of Redis."""
+        self._asked = asked
         self._margin = margin
         self._admit, self._refund = Script.read("admit.lua"), Script.read("refund.lua")
         self._accounts: dict[str, dict[str, Account]] = {}
+        self._exhausted: dict[str, Account] = {}
         self._opened = 0
-        probe = self._open(_PROBE, "")
-        spending, refunding = probe.admission(0, 1000, b"probe:1000"), probe.repayment(0, 0, 0) or b""
-        probes = self._admit.in_full(spending), self._refund.in_full(refunding)
-        self._link = RedisLink(url, probes=probes, budget=budget)
-        self._local = LocalLimiter(replicas=replicas, margin=margin)
         self._origin = secrets.token_hex(5).encode()
+        self._redis = topology(url, probes=self._probes, budget=budget)
+        self._headcount = Headcount(self._redis, self._origin, replicas)
+        self._local = LocalLimiter(margin=margin)
         self._numbers = count()
         self.remembered = 0
         self.failures = 0
 
     @property
-    def mode(self) -> Literal["exact", "degraded"]:
-        return self._link.mode
+    def mode(self) -> Mode:
+        return self._redis.mode
+
+    @property
+    def replicas(self) -> int:
+        return self._headcount.replicas
 
     async def __aenter__(self) -> "RedisLimiter":
-        await self._link.__aenter__()
+        await self._redis.__aenter__()
+        await self._headcount.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._link.__aexit__(kind, error, trace)
+        await self._headcount.__aexit__(kind, error, trace)
+        await self._redis.__aexit__(kind, error, trace)
 
     async def spend(self, tenant: Tenant, route: str, characters: int, lifetime: float) -> Verdict:
         account = self._account(tenant, route)
         account.terms.refuse_oversize(characters)
         if not account.terms.limits:
             return _FREE
-        wire = self._link.wire
-        if wire is None:
+        link = self._redis.link_for(account.slot)
+        if link.wire is None:
             return self._without_redis(account, characters, lifetime)
         asked_at = monotonic_ns() // 1000
         remembered = account.recall(characters, asked_at)
         if remembered is not None:
             self.remembered += 1
-            return verdict(account.terms.limits, remembered, characters)
+            return verdict(account.terms.limits, remembered, characters, remembered=True)
         try:
-            return await self._decided(wire, account, characters, lifetime, asked_at)
+            decided = await self._decided(link, link.wire, account, characters, lifetime, asked_at)
         except RedisTrouble as error:
             self.failures += 1
-            self._link.failed(error)
+            self._asked(_OUTCOMES[type(error)], _seconds_since(asked_at))
+            link.failed(error)
             return self._without_redis(account, characters, lifetime)
+        self._asked("ok", _seconds_since(asked_at))
+        return decided
 
-    async def _decided(self, wire: RedisWire, account: Account, characters: int, lifetime: float, asked_at: int) -> Verdict:
+    def recall(self, tenant: Tenant, most: int) -> Verdict | None:
+        account = self._exhausted.get(tenant.id)
+        if account is None or self._redis.link_for(account.slot).wire is None:
+            return None
+        if account.terms.tenant is not tenant or not account.remembers:
+            del self._exhausted[tenant.id]
+            return None
+        refused = account.recall_any(most, monotonic_ns() // 1000)
+        if refused is None:
+            return None
+        self.remembered += 1
+        return verdict(account.terms.limits, refused, most, remembered=True)
+
+    async def _decided(
+        self, link: RedisLink, wire: RedisWire, account: Account, characters: int, lifetime: float, asked_at: int
+    ) -> Verdict:
         length = int((lifetime + self._margin) * 1e6)
         member = b"%b-%x:%d" % (self._origin, next(self._numbers), length)
         ruling = _ruling(await self._ask(wire, account, characters, length, member), account)
-        self._link.answered()
+        link.answered()
         if not ruling.admitted:
             account.remember(ruling, asked_at)
+            self._exhausted[account.terms.tenant.id] = account
             return verdict(account.terms.limits, ruling, characters)
         receipt = _Receipt(account, characters, member, ruling.violated, ruling.now)
         return verdict(account.terms.limits, ruling, characters, receipt=receipt)
@@ -104,10 +145,11 @@ class RedisLimiter:
         if not isinstance(receipt, _Receipt):
             self._local.settle(verdict, executed=executed)
             return
+        link = self._redis.link_for(receipt.account.slot)
         for command in receipt.account.release(receipt.member):
-            self._link.send(command)
+            link.send(command, receipt.account.slot)
         if not executed:
-            self._repay(receipt, self._link.wire)
+            self._repay(receipt, link.wire)
 
     async def _ask(self, wire: RedisWire, account: Account, characters: int, length: int, member: bytes) -> Reply:
         def undo(reply: Reply) -> None:
@@ -142,7 +184,7 @@ class RedisLimiter:
     def _without_redis(self, account: Account, characters: int, lifetime: float) -> Verdict:
         if account.closed:
             raise Unavailable("The tenant's limits can't be checked now.", retry_after=1)
-        return self._local.decide(account.share, characters, lifetime, degraded=True)
+        return self._local.decide(account.share(self._headcount.replicas), characters, lifetime, degraded=True)
 
     def _account(self, tenant: Tenant, route: str) -> Account:
         account = self._accounts.get(tenant.id, {}).get(route)
@@ -150,13 +192,19 @@ class RedisLimiter:
         if account is None or account.terms.tenant is not tenant:
             if self._opened >= _MOST_ACCOUNTS:
                 self._accounts.clear()
+                self._exhausted.clear()
                 self._opened = 0
             account = self._accounts.setdefault(tenant.id, {})[route] = self._open(tenant, route)
             self._opened += 1
         return account
 
     def _open(self, tenant: Tenant, route: str) -> Account:
-        return Account.opened(terms_of(tenant, route), self._replicas, self._admit, self._refund)
+        return Account.opened(terms_of(tenant, route), self._admit, self._refund)
+
+    def _probes(self, name: str) -> tuple[bytes, bytes]:
+        probe = self._open(Tenant(name, "", (), _PROBE), "")
+        spending, refunding = probe.admission(0, 1000, b"probe:1000"), probe.repayment(0, 0, 0) or b""
+        return self._admit.in_full(spending), self._refund.in_full(refunding)
 
 
 async def _settled(future: asyncio.Future[Reply], undo: Late) -> Reply:
@@ -167,6 +215,10 @@ async def _settled(future: asyncio.Future[Reply], undo: Late) -> Reply:
         if future.done() and not future.cancelled() and future.exception() is None:
             undo(future.result())
         raise
+
+
+def _seconds_since(microseconds: int) -> float:
+    return monotonic_ns() / 1e9 - microseconds / 1e6
 
 
 def _ruling(reply: Reply, account: Account) -> Ruling:

@@ -26,18 +26,24 @@ class Ruling:
 
 
 def verdict(
-    limits: Sequence[Limit], ruling: Ruling, characters: int, *, degraded: bool = False, receipt: object = None
+    limits: Sequence[Limit],
+    ruling: Ruling,
+    characters: int,
+    *,
+    degraded: bool = False,
+    remembered: bool = False,
+    receipt: object = None,
 ) -> Verdict:
     now, values = ruling.now, ruling.values
     standings = tuple([standing(limit, value, now) for limit, value in zip(limits, values, strict=True) if limit.enforced])
     if not ruling.violated:
-        return Verdict(None, standings, degraded, (), receipt)
+        return Verdict(None, standings, degraded, receipt=receipt)
     broken = [pair for i, pair in enumerate(zip(limits, values, strict=True)) if ruling.violated >> i & 1]
     shadowed = tuple(limit.name for limit, _ in broken if not limit.enforced)
     if ruling.admitted:
-        return Verdict(None, standings, degraded, shadowed, receipt)
+        return Verdict(None, standings, degraded, shadowed=shadowed, receipt=receipt)
     waits = [(_wait(limit, value, characters, now), limit) for limit, value in broken if limit.enforced]
-    return Verdict(_refusal(*max(waits, key=lambda wait: wait[0])), standings, degraded, shadowed)
+    return Verdict(_refusal(*max(waits, key=lambda wait: wait[0])), standings, degraded, remembered, shadowed)
 
 
 def standing(limit: Limit, value: int, now: int) -> Standing:

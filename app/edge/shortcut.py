@@ -6,6 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.gateway import Gateway
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -23,5 +25,15 @@ class Shortcut:
         if endpoint is None:
             await self._app(scope, receive, send)
         else:
+            _refuse_known(scope)
             response = await endpoint(Request(scope, receive))
             await response(scope, receive, send)
+
+
+def _refuse_known(scope: Scope) -> None:
+    """Before the body is read: its characters are at most its bytes, which Content-Length tells."""
+    length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    if length.isdigit():
+        state = scope["state"]
+        gateway: Gateway = state["gateway"]
+        gateway.refuse_known(state["principal"].tenant, int(length), state["exchange"])

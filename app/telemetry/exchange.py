@@ -30,6 +30,10 @@ class Exchange:
     limiter: str = ""
     """`admitted`, or the code of the refusal; empty where no limiter was asked."""
     degraded: bool = False
+    remembered: bool = False
+    """Refused from memory."""
+    shadowed: Sequence[str] = ()
+    """Limits in shadow mode that would have refused."""
     limit_headers: Sequence[tuple[bytes, bytes]] = ()
     trace_id: str = ""
     span: Span | None = None

@@ -17,9 +17,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from app.admission.limiter import Verdict
+from app.admission.redis_address import RedisAddress, packed
 from app.admission.redis_limiter import RedisLimiter
+from app.admission.redis_link import RedisLink
+from app.admission.redis_wire import RedisSilent
 from app.errors import Refusal, Unavailable
 from app.tenancy.tenant import Quota, Tenant
+from tests.admission.redis_server import RedisServer
 
 Make = Callable[..., Tenant]
 Until = Callable[[Callable[[], object]], Awaitable[None]]
@@ -67,7 +71,7 @@ async def road(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[tu
 
 
 async def test_a_frozen_redis_costs_a_bounded_wait_then_nothing_and_comes_back(
-    own_server, tenant: Make, until: Until, caplog: pytest.LogCaptureFixture
+    own_server: RedisServer, tenant: Make, until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "conch.admission")
     acme = tenant(PLENTY)
@@ -89,7 +93,7 @@ async def test_a_frozen_redis_costs_a_bounded_wait_then_nothing_and_comes_back(
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "INFO"]
 
 
-async def test_what_a_frozen_redis_admits_after_all_is_given_back(own_server, tenant: Make, until: Until) -> None:
+async def test_what_a_frozen_redis_admits_after_all_is_given_back(own_server: RedisServer, tenant: Make, until: Until) -> None:
     acme = tenant(Quota(SLOW, 10, in_flight=10))
     async with RedisLimiter(own_server.start().url, budget=PATIENT) as limiter:
         with own_server.frozen():
@@ -101,7 +105,9 @@ async def test_what_a_frozen_redis_admits_after_all_is_given_back(own_server, te
         assert [standing.remaining for standing in verdict.standings] == [9, 9]
 
 
-async def test_slots_given_back_while_redis_was_away_are_free_when_it_returns(own_server, tenant: Make, until: Until) -> None:
+async def test_slots_given_back_while_redis_was_away_are_free_when_it_returns(
+    own_server: RedisServer, tenant: Make, until: Until
+) -> None:
     acme = tenant(Quota(in_flight=10))
     async with RedisLimiter(own_server.start().url, budget=PATIENT) as limiter:
         verdicts = [await spend(limiter, acme, lifetime=3600.0) for _ in range(10)]
@@ -128,7 +134,7 @@ async def test_the_gateway_starts_without_redis(tenant: Make, there: str, unused
 
 
 async def test_limits_become_exact_when_redis_appears_and_again_after_it_was_killed(
-    own_server, tenant: Make, until: Until, caplog: pytest.LogCaptureFixture
+    own_server: RedisServer, tenant: Make, until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "conch.admission")
     acme = tenant(PLENTY)
@@ -144,14 +150,14 @@ async def test_limits_become_exact_when_redis_appears_and_again_after_it_was_kil
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING", "INFO", "WARNING"]
 
 
-async def test_an_idle_connection_that_dies_costs_no_request_anything(own_server, until: Until) -> None:
+async def test_an_idle_connection_that_dies_costs_no_request_anything(own_server: RedisServer, until: Until) -> None:
     async with RedisLimiter(own_server.start().url, budget=PATIENT) as limiter:
         own_server.stop()
         await until(lambda: limiter.mode == "degraded")
         assert limiter.failures == 0
 
 
-async def test_a_slow_redis_is_left_alone_until_it_is_fast_again(server, tenant: Make, until: Until) -> None:
+async def test_a_slow_redis_is_left_alone_until_it_is_fast_again(server: RedisServer, tenant: Make, until: Until) -> None:
     acme = tenant(PLENTY)
     async with road(server.port) as (port, delay), RedisLimiter(f"redis://127.0.0.1:{port}", budget=PATIENT) as limiter:
         assert not (await spend(limiter, acme)).degraded
@@ -170,7 +176,7 @@ async def test_a_slow_redis_is_left_alone_until_it_is_fast_again(server, tenant:
 
 
 @pytest.mark.parametrize("wipe", ["script_flush", "flushall"])
-async def test_a_wipe_under_load_fails_no_request(server, tenant: Make, wipe: str) -> None:
+async def test_a_wipe_under_load_fails_no_request(server: RedisServer, tenant: Make, wipe: str) -> None:
     acme = tenant(Quota(SLOW, 100, in_flight=10_000, characters_per_day=10**9))
     async with RedisLimiter(server.url, budget=5.0) as limiter:
         verdicts: list[Verdict] = []
@@ -194,7 +200,37 @@ async def test_a_wipe_under_load_fails_no_request(server, tenant: Make, wipe: st
         assert kept <= 100 * (1 if wipe == "script_flush" else 4)
 
 
-async def test_a_demoted_redis_is_left_and_taken_again_once_it_is_master(own_server, tenant: Make, until: Until) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "opens_after"),
+    [
+        ("fffff", 5),
+        ("ffffaffff", None),
+        ("ffa" * 10, 14),
+        ("fa" * 20, 19),
+        ("faa" * 50, None),
+        ("a" * 9 + "f" * 4 + "a" * 9, None),
+    ],
+)
+async def test_the_breaker_opens_at_five_failures_in_a_row_or_ten_that_outnumber_the_answers(
+    server: RedisServer, pattern: str, opens_after: int | None
+) -> None:
+    probe = packed("PING")
+    async with RedisLink(RedisAddress.parse(server.url), probes=[probe], budget=5.0) as link:
+        opened = None
+        for number, event in enumerate(pattern, 1):
+            if event == "a":
+                link.answered()
+            else:
+                link.failed(RedisSilent("no reply within the budget"))
+            if link.wire is None:
+                opened = number
+                break
+        assert opened == opens_after
+
+
+async def test_a_demoted_redis_is_left_and_taken_again_once_it_is_master(
+    own_server: RedisServer, tenant: Make, until: Until
+) -> None:
     acme = tenant(PLENTY)
     async with RedisLimiter(own_server.start().url, budget=PATIENT) as limiter:
         with own_server.client() as client:
@@ -209,7 +245,7 @@ async def test_a_demoted_redis_is_left_and_taken_again_once_it_is_master(own_ser
 
 
 async def test_a_password_is_sent_and_a_wrong_one_is_never_logged(
-    own_server, tenant: Make, caplog: pytest.LogCaptureFixture
+    own_server: RedisServer, tenant: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     own_server.password = "c4nary-right"
     own_server.start()
@@ -222,7 +258,7 @@ async def test_a_password_is_sent_and_a_wrong_one_is_never_logged(
     assert "c4nary" not in caplog.text
 
 
-async def test_a_unix_socket_will_do(own_server, tmp_path: Path) -> None:
+async def test_a_unix_socket_will_do(own_server: RedisServer, tmp_path: Path) -> None:
     own_server.start("--unixsocket", str(tmp_path / "s"))
     async with RedisLimiter(f"unix://{tmp_path / 's'}?db=3") as limiter:
         assert limiter.mode == "exact"
@@ -248,7 +284,9 @@ def certificate(directory: Path) -> Path:
     ("options", "mode"),
     [("?ssl_ca_certs={file}", "exact"), ("?ssl_cert_reqs=none", "exact"), ("", "degraded")],
 )
-async def test_tls_is_spoken_and_a_stranger_is_not_trusted(server, tmp_path: Path, options: str, mode: str) -> None:
+async def test_tls_is_spoken_and_a_stranger_is_not_trusted(
+    server: RedisServer, tmp_path: Path, options: str, mode: str
+) -> None:
     """The server of our wheel is built without TLS, so what ends it stands before the server."""
     file = certificate(tmp_path)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -301,7 +339,7 @@ async def test_three_replicas_without_redis_admit_no_more_than_the_limit(tenant:
     assert 90 <= admitted <= 100
 
 
-async def test_a_stall_of_our_own_is_not_blamed_on_redis(server, tenant: Make) -> None:
+async def test_a_stall_of_our_own_is_not_blamed_on_redis(server: RedisServer, tenant: Make) -> None:
     acme = tenant(PLENTY)
     async with RedisLimiter(server.url, budget=PATIENT) as limiter:
         for _ in range(5):

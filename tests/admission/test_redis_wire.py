@@ -2,19 +2,19 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import hiredis
 import pytest
 
-from app.admission.redis_address import RedisAddress
+from app.admission.redis_address import RedisAddress, packed
 from app.admission.redis_wire import RedisLost, RedisRefused, RedisSilent, RedisWire, dial
+from tests.admission.redis_server import RedisServer
 
 
 def echo(text: str) -> bytes:
-    return hiredis.pack_command(("ECHO", text))
+    return packed("ECHO", text)
 
 
 @pytest.fixture
-async def wire(server) -> AsyncIterator[RedisWire]:
+async def wire(server: RedisServer) -> AsyncIterator[RedisWire]:
     wire = await dial(RedisAddress.parse(server.url), budget=5.0, patience=5.0, lost=lambda: None)
     yield wire
     wire.close()
@@ -65,14 +65,14 @@ async def test_ten_thousand_random_cancellations_mismatch_no_reply(wire: RedisWi
 
 async def test_an_error_reply_concerns_only_its_own_command(wire: RedisWire) -> None:
     results = await asyncio.gather(
-        wire.call(echo("a")), wire.call(hiredis.pack_command(("NOSUCH",))), wire.call(echo("b")), return_exceptions=True
+        wire.call(echo("a")), wire.call(packed("NOSUCH")), wire.call(echo("b")), return_exceptions=True
     )
     assert (results[0], results[2]) == (b"a", b"b")
     assert isinstance(results[1], RedisRefused)
 
 
 async def test_a_reply_that_comes_too_late_reaches_only_its_own_place(
-    own_server, until: Callable[..., Awaitable[None]]
+    own_server: RedisServer, until: Callable[..., Awaitable[None]]
 ) -> None:
     own_server.start()
     wire = await dial(RedisAddress.parse(own_server.url), budget=0.05, patience=5.0, lost=lambda: None)
@@ -88,7 +88,7 @@ async def test_a_reply_that_comes_too_late_reaches_only_its_own_place(
     wire.close()
 
 
-async def test_a_broken_connection_fails_all_who_wait_and_is_told_once(own_server) -> None:
+async def test_a_broken_connection_fails_all_who_wait_and_is_told_once(own_server: RedisServer) -> None:
     own_server.start()
     lost = []
     address = RedisAddress.parse(own_server.url)
@@ -96,6 +96,7 @@ async def test_a_broken_connection_fails_all_who_wait_and_is_told_once(own_serve
     with own_server.frozen():
         waiting = [wire.call(echo("x")) for _ in range(10)]
         await asyncio.sleep(0.01)
+        assert own_server.process is not None
         own_server.process.kill()
     results = await asyncio.gather(*waiting, return_exceptions=True)
     assert {type(result) for result in results} == {RedisLost}

@@ -1,0 +1,37 @@
+"""Which Redis decides for which tenant: one server, the master that Sentinels name, or the nodes of a cluster."""
+
+from types import TracebackType
+from typing import Protocol
+
+from app.admission.redis_address import ClusterAddress, SentinelAddress, parse_address
+from app.admission.redis_cluster import Probes, RedisCluster
+from app.admission.redis_link import Mode, RedisLink
+from app.admission.redis_sentinels import Sentinels
+
+
+class Topology(Protocol):
+    """Enter it as a context before use."""
+
+    @property
+    def mode(self) -> Mode: ...
+
+    def link_for(self, slot: int) -> RedisLink:
+        """To be asked for at every command: who has a slot may change at any time."""
+        ...
+
+    async def __aenter__(self) -> object: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def topology(url: str, *, probes: Probes, budget: float) -> Topology:
+    """Raises `ValueError` where the URL is none of Redis."""
+    match parse_address(url):
+        case ClusterAddress() as address:
+            return RedisCluster(address, probes=probes, budget=budget)
+        case SentinelAddress() as address:
+            return RedisLink(Sentinels(address), probes=probes("_probe"), budget=budget)
+        case address:
+            return RedisLink(address, probes=probes("_probe"), budget=budget)
