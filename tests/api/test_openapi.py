@@ -107,7 +107,12 @@ async def test_models_are_what_their_schemas_say(staged: RunningGateway) -> None
 
 @pytest.mark.parametrize(
     ("features", "heads", "embedded"),
-    [([], {"mood", "colour"}, True), (["mood"], {"mood"}, False), (["embedding"], set(), True), (["colour", "embedding"], {"colour"}, True)],
+    [
+        ([], {"mood", "colour"}, True),
+        (["mood"], {"mood"}, False),
+        (["embedding"], set(), True),
+        (["colour", "embedding"], {"colour"}, True),
+    ],
 )
 async def test_only_the_heads_that_are_asked_for_are_computed_and_answered(
     staged: RunningGateway, stage: FakeTriton, features: list[str], heads: set[str], embedded: bool

@@ -69,6 +69,16 @@ async def test_a_head_that_is_too_large_is_refused(staged: RunningGateway, reque
         assert await line.is_closed()
 
 
+async def test_what_is_refused_before_it_is_a_request_is_counted_and_logged_too(staged: RunningGateway) -> None:
+    before = await staged.count("conch_requests_total", route="unmatched", status="431", code="headers_too_large")
+    async with connected(staged.address) as line:
+        await line.send(LARGE["one large field"])
+        answer = await line.answer()
+    assert await staged.count("conch_requests_total", route="unmatched", status="431", code="headers_too_large") == before + 1
+    [logged] = [line for line in staged.log().splitlines() if answer.headers["x-request-id"] in line]
+    assert '"status":431' in logged
+
+
 async def test_a_head_without_end_is_refused_once_it_is_too_large(staged: RunningGateway) -> None:
     async with connected(staged.address) as line:
         await line.send(head("GET /livez")[:-2] + b"X-A: ")

@@ -1,8 +1,10 @@
 """A Triton that does what a test says: a real gRPC server with Triton's own servicer, in the test's event loop."""
 
 import asyncio
+import gc
 from array import array
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -62,22 +64,43 @@ class FakeTriton(GRPCInferenceServiceServicer):  # type: ignore[misc]
 
     models: dict[str, config_pb.ModelConfig]
     address: str = "127.0.0.1:0"
+    version: str = "2.70.0"
+    stall: float = 0
+    """Seconds until it says that it is alive."""
     ready: dict[str, bool] = field(default_factory=dict)
     behaviours: dict[str, Behaviour] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    options: Sequence[tuple[str, int]] = ()
+    """Of the gRPC server."""
     _server: Any = None
 
+    @classmethod
+    @asynccontextmanager
+    async def serving(cls, models: Mapping[str, config_pb.ModelConfig]) -> "AsyncIterator[FakeTriton]":
+        fake = cls(dict(models))
+        await fake.start()
+        try:
+            yield fake
+        finally:
+            await fake.stop()
+
     async def start(self) -> None:
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0), *self.options])
         add_GRPCInferenceServiceServicer_to_server(self, self._server)
         port = self._server.add_insecure_port(self.address)
         self.address = f"127.0.0.1:{port}"
         await self._server.start()
 
     async def stop(self, grace: float | None = None) -> None:
-        await self._server.stop(grace)
+        """gRPC waits until each call's last reference is gone, and an idle loop collects no garbage by itself."""
+        stopping = asyncio.ensure_future(self._server.stop(grace))
+        for _ in range(100):
+            if (await asyncio.wait((stopping,), timeout=0.1))[0]:
+                return
+            gc.collect()
+        raise TimeoutError("the server does not stop")
 
     def forget(self) -> None:
         """What one test has done here."""
@@ -87,10 +110,16 @@ class FakeTriton(GRPCInferenceServiceServicer):  # type: ignore[misc]
         self.arrived.clear()
         self.cancelled.clear()
 
+    async def ServerLive(  # noqa: N802
+        self, request: pb.ServerLiveRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ServerLiveResponse:
+        await asyncio.sleep(self.stall)
+        return pb.ServerLiveResponse(live=True)
+
     async def ServerMetadata(  # noqa: N802
         self, request: pb.ServerMetadataRequest, context: grpc.aio.ServicerContext
     ) -> pb.ServerMetadataResponse:
-        return pb.ServerMetadataResponse(name="triton", version="2.51.0")
+        return pb.ServerMetadataResponse(name="triton", version=self.version)
 
     async def ModelReady(  # noqa: N802
         self, request: pb.ModelReadyRequest, context: grpc.aio.ServicerContext

@@ -1,4 +1,4 @@
-"""Gateways for every test that asks: one over a real Triton that starts in seconds, one over a Triton that does as it is told."""
+"""Gateways for every test that asks: over a real Triton that starts in seconds, or over one that does as it is told."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -75,7 +75,7 @@ async def gateway(gateways: Callable[..., Awaitable[RunningGateway]], small_trit
 async def start_gateway(
     gateways: Callable[..., Awaitable[RunningGateway]],
 ) -> AsyncIterator[Callable[..., Awaitable[RunningGateway]]]:
-    """`await start_gateway(TRITON=..., REDIS_URL=..., ready="/readyz")`: one of the test's own, with any CONCH_ or OTEL_ setting."""
+    """`await start_gateway(TRITON=..., REDIS_URL=..., ready="/readyz")`: one of the test's own, with any setting."""
     started: list[RunningGateway] = []
 
     async def start(**settings: Any) -> RunningGateway:
@@ -89,10 +89,8 @@ async def start_gateway(
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def _stage() -> AsyncIterator[FakeTriton]:
-    fake = FakeTriton(staged_models())
-    await fake.start()
-    yield fake
-    await fake.stop()
+    async with FakeTriton.serving(staged_models()) as fake:
+        yield fake
 
 
 @pytest.fixture

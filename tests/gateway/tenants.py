@@ -1,18 +1,20 @@
 """The tenants of the tests, with a key for each."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from app.tenancy.key import new_key
+from app.tenancy.key import digest, new_key
 
 PAST, FUTURE = "2020-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
 
 TIGHT = {"limits": {"requests_per_second": 1, "burst": 2}}
 TENANTS: dict[str, dict[str, Any]] = {
     "open": {},
+    "acme": {},  # as the documents call theirs
     "some": {"models": ["noop", "vec*"]},
     "expired": {"key": {"expires_at": PAST}},
     "early": {"key": {"not_before": FUTURE}},
@@ -20,10 +22,10 @@ TENANTS: dict[str, dict[str, Any]] = {
     "first": {"priority": 1},
     "roomy": {"limits": {"requests_per_second": 1000, "burst": 5000}},
     **dict.fromkeys(("tight", "tight-too", "tight-as-well", "tight-at-once", "tight-for-openai"), TIGHT),
-    "terse": {"limits": {"characters_per_minute": 60_000, "characters_burst": 500}},
+    "terse": {"limits": {"characters_per_minute": 600, "characters_burst": 500}},
     "frugal": {"limits": {"characters_per_day": 40}},
     "single": {"limits": {"in_flight": 1}},
-    "slow-here": {"routes": {"noop": {"requests_per_second": 1, "burst": 1}}},
+    "slow-here": {"routes": {"noop": {"requests_per_second": 0.1, "burst": 1}}},
     "exact": {"limits": {"requests_per_second": 1000, "burst": 5000, "on_redis_loss": "closed"}},
 }
 
@@ -36,11 +38,15 @@ class Tenants:
     keys: dict[str, str]
 
     @classmethod
-    def write(cls, path: Path) -> "Tenants":
-        made = {name: new_key("test", name) for name in TENANTS}
-        tenants = {name: _entry(of, made[name][1]) for name, of in TENANTS.items()}
-        path.write_text(yaml.safe_dump({"plans": {"plain": {}}, "tenants": tenants}, sort_keys=False))
-        return cls(path, {name: key for name, (key, _) in made.items()})
+    def write(cls, path: Path, entries: Mapping[str, dict[str, Any]] = TENANTS) -> "Tenants":
+        tenants = cls(path, {name: new_key("test", name)[0] for name in entries})
+        tenants.rewrite(entries)
+        return tenants
+
+    def rewrite(self, entries: Mapping[str, dict[str, Any]]) -> None:
+        """The keys stay; who is not among the entries has none any more."""
+        tenants = {name: _entry(of, digest(self.keys[name].encode()).hex()) for name, of in entries.items()}
+        self.path.write_text(yaml.safe_dump({"plans": {"plain": {}}, "tenants": tenants}, sort_keys=False))
 
     def authorization(self, tenant: str) -> dict[str, str]:
         return {"authorization": f"Bearer {self.keys[tenant]}"}

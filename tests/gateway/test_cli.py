@@ -58,7 +58,12 @@ def test_a_key_that_is_not_valid_is_told_apart_and_not_repeated(tmp_path: Path) 
         assert text not in answer.stderr
 
 
-COMMANDS = [(("keys", "new", "Not An Id"), 1, "lower-case"), (("keys", "new"), 2, "ID"), (("nothing",), 2, "nothing"), (("check", "--x"), 2, "--x")]
+COMMANDS = [
+    (("keys", "new", "Not An Id"), 1, "lower-case"),
+    (("keys", "new"), 2, "ID"),
+    (("nothing",), 2, "nothing"),
+    (("check", "--x"), 2, "--x"),
+]
 
 
 @pytest.mark.parametrize(("arguments", "code", "words"), COMMANDS)
@@ -68,7 +73,9 @@ def test_a_command_that_is_not_understood_says_why(arguments: tuple[str, ...], c
     assert words in answer.stderr
 
 
-@pytest.mark.parametrize("command", [(), ("serve",), ("check",), ("routes", "draft"), ("keys", "new"), ("keys", "verify"), ("up",)])
+@pytest.mark.parametrize(
+    "command", [(), ("serve",), ("check",), ("routes", "draft"), ("keys", "new"), ("keys", "verify"), ("up",)]
+)
 def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
     answer = run(*command, "--help")
     assert answer.exit_code == 0
@@ -121,7 +128,9 @@ async def test_check_holds_routes_against_a_repository_and_against_a_live_triton
     assert "not for production" in out
     offline, live = err.strip().splitlines()[:3], err.strip().splitlines()[3:]
     for lines, absent in ((offline, "No such file"), (live, "not ready")):
-        for line, route, words in zip(lines, ("absent", "other", "unlabelled"), (absent, "role embedding", "no labels"), strict=True):
+        for line, route, words in zip(
+            lines, ("absent", "other", "unlabelled"), (absent, "role embedding", "no labels"), strict=True
+        ):
             assert f"route {route}: " in line
             assert words in line
 

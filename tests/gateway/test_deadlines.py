@@ -2,6 +2,7 @@
 
 import asyncio
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -33,11 +34,34 @@ async def test_what_is_left_of_the_budget_goes_out_as_deadline_and_as_triton_s_t
 
 @pytest.mark.parametrize(("given", "seconds"), [({}, 2), ({"timeout_ms": 900_000}, 10)], ids=["none", "more than all"])
 async def test_the_route_says_how_long_a_request_may_take(
-    staged: RunningGateway, stage: FakeTriton, given: dict[str, int], seconds: int
+    staged: RunningGateway, stage: FakeTriton, given: dict[str, Any], seconds: int
 ) -> None:
     await staged.classify(CANARY, model="words", **given)
     timeout = stage.asked[0].request.parameters["timeout"].int64_param
     assert seconds - 1 < timeout / 1_000_000 <= seconds
+
+
+HEADERS = [("700", {}, 0.7), ("700", {"timeout_ms": 1500}, 1.5), ("99999", {}, 10)]
+
+
+@pytest.mark.parametrize(("header", "members", "seconds"), HEADERS, ids=["alone", "beside the member", "more than all"])
+async def test_a_header_may_give_the_budget_where_the_body_does_not(
+    staged: RunningGateway, stage: FakeTriton, header: str, members: dict[str, Any], seconds: float
+) -> None:
+    body = {"model": "words", "inputs": [CANARY], **members}
+    await staged.post("/v1/classify", body, headers={"x-request-timeout-ms": header})
+    timeout = stage.asked[0].request.parameters["timeout"].int64_param
+    assert seconds - 0.5 < timeout / 1_000_000 <= seconds
+
+
+@pytest.mark.parametrize("header", ["0", "-1", "1.5", "1e3", "abc", "9" * 30, "\u0663"])
+async def test_a_header_that_gives_no_budget_is_malformed(staged: RunningGateway, header: str) -> None:
+    key = ("authorization", f"Bearer {staged.tenants.keys['open']}".encode())
+    fields = [key, ("content-type", b"application/json"), ("x-request-timeout-ms", header.encode())]
+    answer = await staged.client.post(
+        "/v1/classify", content=b'{"model":"words","inputs":["a"]}', headers=[(name.encode(), value) for name, value in fields]
+    )
+    assert_problem(answer, 400, "malformed_request")
 
 
 @pytest.mark.parametrize(("tenant", "priority"), [("open", 2), ("first", 1)])

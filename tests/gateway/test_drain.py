@@ -53,8 +53,9 @@ async def test_a_rolling_restart_of_two_gateways_fails_no_request(
 
     async def balance() -> None:
         while not over.is_set():
-            looked = await asyncio.gather(*map(is_ready, gateways))
-            ready[:] = [gateway for gateway, well in zip(gateways, looked, strict=True) if well]
+            there = list(gateways)  # one may leave or come while we look
+            looked = await asyncio.gather(*map(is_ready, there))
+            ready[:] = [gateway for gateway, well in zip(there, looked, strict=True) if well]
             await asyncio.sleep(0.1)
 
     async def call() -> None:

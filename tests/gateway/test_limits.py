@@ -5,6 +5,9 @@ import math
 import re
 from time import monotonic
 
+import grpc.aio
+from tritonclient.grpc import service_pb2 as pb
+
 from tests.fakes.triton import FakeTriton, never
 from tests.gateway.problems import CANARY, assert_problem
 from tests.gateway.process import RunningGateway
@@ -24,11 +27,12 @@ async def test_an_answer_tells_the_policy_and_what_is_left(staged: RunningGatewa
 
 
 async def test_a_tenant_over_its_rate_is_told_how_long_to_wait_and_then_succeeds(staged: RunningGateway) -> None:
-    answers = [await staged.classify(CANARY, model="words", tenant="tight") for _ in range(3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert_problem(answers[2], 429, "rate_limited")
-    assert answers[2].headers["ratelimit"].startswith('"requests";r=0;t=')
-    wait = answers[2].headers["retry-after"]
+    answer = await staged.classify(CANARY, model="words", tenant="tight")
+    while answer.status_code == 200:
+        answer = await staged.classify(CANARY, model="words", tenant="tight")
+    assert_problem(answer, 429, "rate_limited")
+    assert answer.headers["ratelimit"].startswith('"requests";r=0;t=')
+    wait = answer.headers["retry-after"]
     assert wait == "1"
     await asyncio.sleep(int(wait))
     assert (await staged.classify(CANARY, model="words", tenant="tight")).status_code == 200
@@ -77,15 +81,25 @@ async def test_a_slot_in_flight_is_free_again_after_the_answer_and_after_a_fault
         assert (await staged.classify(CANARY, model="words", tenant="single")).status_code == 200
 
 
-async def test_a_full_bulkhead_refuses_at_once_and_costs_the_tenant_nothing(staged: RunningGateway, stage: FakeTriton) -> None:
-    stage.behaviours["brief"] = never
-    waiting = asyncio.create_task(staged.classify(CANARY, model="brief", timeout_ms=600))
+async def test_a_full_model_is_waited_for_a_moment_and_the_refusal_costs_the_tenant_nothing(
+    staged: RunningGateway, stage: FakeTriton
+) -> None:
+    release = asyncio.Event()
+
+    async def held(request: pb.ModelInferRequest, context: grpc.aio.ServicerContext) -> pb.ModelInferResponse:
+        await release.wait()
+        return stage.well_formed(request)
+
+    stage.behaviours["brief"] = held  # which has one berth
+    running = asyncio.create_task(staged.classify(CANARY, model="brief", timeout_ms=9000))
     await stage.arrived.wait()
-    refused = [await staged.classify(CANARY, model="brief", tenant="tight-too") for _ in range(4)]
-    for answer in refused:
-        assert_problem(answer, 503, "overloaded")
-        assert int(answer.headers["retry-after"]) >= 1
-    await waiting
+    for _ in range(4):
+        refused = await staged.classify(CANARY, model="brief", tenant="tight-too", timeout_ms=100)
+        assert_problem(refused, 503, "overloaded")
+        assert int(refused.headers["retry-after"]) >= 1
+    waiting = asyncio.create_task(staged.classify(CANARY, model="brief", tenant="tight-too", timeout_ms=5000))
+    release.set()
+    assert [(await answer).status_code for answer in (running, waiting)] == [200, 200]
 
 
 async def test_refused_input_costs_the_tenant_nothing(staged: RunningGateway) -> None:

@@ -1,5 +1,6 @@
 """Requests larger than the model's batch: split, run side by side, and put together in order."""
 
+import asyncio
 import random
 from array import array
 
@@ -80,3 +81,12 @@ async def test_a_bad_item_in_a_later_part_is_pointed_to_by_its_own_place(gateway
     texts = ["fine"] * 200
     texts[150] = "item"
     assert_problem(await gateway.classify(*texts, model="faulty"), 422, "invalid_input", "/inputs/150")
+
+
+async def test_many_callers_at_once_are_answered_each_with_their_own(gateway: RunningGateway) -> None:
+    async def ask(at: int) -> bool:
+        texts = [f"{CANARY} {at} {part}" * (at % 5 + 1) for part in range(at % 3 + 1)]
+        answer = await gateway.classify(*texts, tenant=("open", "roomy", "first")[at % 3])
+        return [result["tokens"] for result in answer.json()["results"]] == [len(text) for text in texts]
+
+    assert all(await asyncio.gather(*map(ask, range(200))))

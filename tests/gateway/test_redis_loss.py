@@ -13,7 +13,7 @@ async def is_degraded(gateway: RunningGateway) -> bool:
     answer = await gateway.classify(CANARY, tenant="roomy")
     assert answer.status_code == 200
     assert "ratelimit" in answer.headers
-    return answer.headers.get("conch-limiter") == "degraded"
+    return "conch-limiter: degraded" in [": ".join(field) for field in answer.headers.items()]
 
 
 async def until(gateway: RunningGateway, *, degraded: bool) -> None:
@@ -56,7 +56,9 @@ async def test_a_gateway_starts_without_redis_and_finds_it_when_it_comes(
     await redis.peer.stop()
     gateway = await start_gateway(TRITON=small_triton.grpc, REDIS_URL=redis.url)
     assert await is_degraded(gateway)
-    refused = [await gateway.classify(CANARY, tenant="tight") for _ in range(4)][-1]
+    refused = await gateway.classify(CANARY, tenant="tight")
+    while refused.status_code == 200:
+        refused = await gateway.classify(CANARY, tenant="tight")
     assert_problem(refused, 429, "rate_limited")
     assert refused.headers["conch-limiter"] == "degraded"
     await redis.peer.start()

@@ -1,5 +1,6 @@
 """One trace, from the caller through the gateway into Triton."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from secrets import token_hex
@@ -47,13 +48,12 @@ class Traced:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def traced(gateways: Start, redis: Redis, sink: Sink, staged_routes: object) -> AsyncIterator[Traced]:
-    fake = FakeTriton(staged_models())
-    await fake.start()
     otel = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": sink.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
-    gateway = await gateways(TRITON=fake.address, REDIS_URL=redis.url, ROUTES_FILE=str(staged_routes), **otel)
-    yield Traced(gateway, fake, sink)
-    await gateway.peer.stop()  # while there is still somebody to send the last spans to
-    await fake.stop()
+    otel |= {"OTEL_SERVICE_NAME": "front-door", "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=test"}
+    async with FakeTriton.serving(staged_models()) as fake:
+        gateway = await gateways(TRITON=fake.address, REDIS_URL=redis.url, ROUTES_FILE=str(staged_routes), **otel)
+        yield Traced(gateway, fake, sink)
+        await gateway.peer.stop()  # while there is still somebody to send the last spans to
 
 
 async def test_the_caller_s_span_is_the_parent_and_triton_s_is_the_child(traced: Traced) -> None:
@@ -61,7 +61,7 @@ async def test_the_caller_s_span_is_the_parent_and_triton_s_is_the_child(traced:
     traced.fake.forget()
     spans = await traced.classify(f"00-{trace}-{parent}-01", tracestate="a=1,b=2")
     server, admission, client = (spans[name] for name in ("POST /v1/classify", "admission", "triton.infer"))
-    assert (server.trace, server.parent, server.kind, server.service) == (trace, parent, SERVER, "conch")
+    assert (server.trace, server.parent, server.kind, server.service) == (trace, parent, SERVER, "front-door")
     assert (admission.parent, client.parent, client.kind) == (server.id, server.id, CLIENT)
     metadata = traced.fake.asked[0].metadata
     assert metadata["traceparent"] == f"00-{trace}-{client.id}-01"
@@ -169,13 +169,24 @@ async def test_a_real_triton_s_spans_are_children_of_ours(
     triton = await start_triton(ROOT / "tests" / "repository", traces=sink.url)
     otel = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": sink.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
     gateway = await start_gateway(TRITON=triton.grpc, REDIS_URL=redis.url, **otel)
-    trace, parent = token_hex(16), token_hex(8)
-    body = {"model": "noop", "inputs": [CANARY]}
-    answer = await gateway.post("/v1/classify", body, headers={"traceparent": f"00-{trace}-{parent}-01"})
-    assert answer.status_code == 200
-    await eventually(lambda: {"InferRequest", "noop", "noop-tokenizer", "noop-head"} <= sink.of(trace).keys())
-    spans = sink.of(trace)
+    async with asyncio.timeout(60):
+        spans = None
+        while spans is None:  # this release's exporter now and then loses a batch
+            spans = await spans_of_one_request(gateway, sink)
     assert spans["InferRequest"].parent == spans["triton.infer"].id
     assert spans["noop"].parent == spans["InferRequest"].id
     assert spans["noop-head"].parent == spans["noop"].id
     assert CANARY not in str([*spans.values()])
+
+
+async def spans_of_one_request(gateway: RunningGateway, sink: Sink) -> dict[str, SeenSpan] | None:
+    trace = token_hex(16)
+    body = {"model": "noop", "inputs": [CANARY]}
+    headers = {"traceparent": f"00-{trace}-{token_hex(8)}-01"}
+    assert (await gateway.post("/v1/classify", body, headers=headers)).status_code == 200
+    try:
+        expected = {"triton.infer", "InferRequest", "noop", "noop-tokenizer", "noop-head"}
+        await eventually(lambda: expected <= sink.of(trace).keys(), seconds=7)
+    except TimeoutError:
+        return None
+    return sink.of(trace)

@@ -1,0 +1,274 @@
+"""Two real Tritons behind one gateway, and everything that one of them can be made to suffer."""
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+import tritonclient.grpc.aio as triton_client
+from google.protobuf.json_format import MessageToJson
+
+from tests.gateway.problems import CANARY, assert_problem
+from tests.gateway.process import ROOT, RunningGateway
+from tests.peers import Redis, Triton
+
+EXPLICIT = ("--model-control-mode=explicit", "--load-model=*")
+ROUTES = """
+routes:
+  noop: {task: classify, targets: [{ensemble: noop}], limits: {inputs: 1000}, required: true}
+  sleepy: {task: classify, targets: [{ensemble: sleepy}], timeout_ms: {default: 2000, max: 30000}, probe: "0"}
+  faulty: {task: classify, targets: [{ensemble: faulty}]}
+  narrow:
+    task: analyze
+    targets: [{ensemble: narrow}]
+    labels: {scores: [a, b, c], tail: [a, b, c]}
+    timeout_ms: {default: 2000}
+    probe: "0"
+"""
+
+
+@dataclass
+class Load:
+    """Callers who ask again and again, until they are told to stop."""
+
+    gateway: RunningGateway
+    codes: Counter[str] = field(default_factory=Counter)
+    stopped: bool = False
+
+    async def caller(self, model: str, text: str) -> None:
+        while not self.stopped:
+            answer = await self.gateway.classify(text, model=model)
+            self.codes["ok" if answer.status_code == 200 else answer.json()["code"]] += 1
+
+    @property
+    def failures(self) -> int:
+        return self.codes.total() - self.codes["ok"]
+
+
+@dataclass
+class Pair:
+    tritons: tuple[Triton, Triton]
+    gateway: RunningGateway
+
+    async def out(self, at: int) -> dict[str, str]:
+        """What is taken out on one of them, and why."""
+        return dict((await self.endpoint(at))["out"])
+
+    async def endpoint(self, at: int) -> dict[str, Any]:
+        endpoints = (await self.gateway.status())["endpoints"]
+        return next(dict(endpoint) for endpoint in endpoints if endpoint["address"] == self.tritons[at].grpc)
+
+    async def until(self, at: int, *, serves: str, yes: bool = True, seconds: float = 20) -> None:
+        async with asyncio.timeout(seconds):
+            while (serves in (await self.endpoint(at))["serving"]) is not yes:
+                await asyncio.sleep(0.05)
+
+    @asynccontextmanager
+    async def load(self, callers: int = 8, model: str = "noop", text: str = CANARY) -> AsyncIterator[Load]:
+        load = Load(self.gateway)
+        tasks = [asyncio.create_task(load.caller(model, text)) for _ in range(callers)]
+        await asyncio.sleep(0.3)
+        yield load
+        load.stopped = True
+        await asyncio.gather(*tasks)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def pair(
+    gateways: Callable[..., Awaitable[RunningGateway]],
+    installation: Any,
+    watchdog: Any,
+    redis: Redis,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Pair]:
+    """Every test leaves both of them well."""
+    repositories = [ROOT / "tests" / "repository", ROOT / "tests" / "triton" / "repository"]
+    folders = [tmp_path_factory.mktemp("triton") for _ in range(2)]
+    one, two = await asyncio.gather(
+        *(Triton.start(installation, repositories, folder, watchdog, extra=EXPLICIT) for folder in folders)
+    )
+    routes = tmp_path_factory.mktemp("routes") / "routes.yaml"
+    routes.write_text(ROUTES)
+    gateway = await gateways(TRITON=f"{one.grpc},{two.grpc}", REDIS_URL=redis.url, ROUTES_FILE=str(routes))
+    yield Pair((one, two), gateway)
+    await gateway.peer.stop()
+    await one.peer.kill()
+    await two.peer.kill()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def control(pair: Pair) -> AsyncIterator[Any]:
+    """Of the first Triton."""
+    client = triton_client.InferenceServerClient(pair.tritons[0].grpc)
+    yield client
+    await client.close()
+
+
+def stubs(triton: Triton, model: str) -> list[int]:
+    children = psutil.Process(triton.peer.pid).children(recursive=True)
+    return [child.pid for child in children if f"/{model}/1/model.py" in " ".join(child.cmdline())]
+
+
+async def test_killing_one_costs_no_caller_anything(pair: Pair) -> None:
+    async with pair.load() as load:
+        await pair.tritons[0].peer.kill()
+        await asyncio.sleep(0.5)
+        await pair.tritons[0].peer.start()
+        await pair.until(0, serves="noop")
+    assert load.failures == 0, load.codes
+    assert await pair.gateway.count("conch_triton_retries_total", outcome="ok") > 0
+
+
+async def test_both_restarted_in_turn_cost_no_caller_anything(pair: Pair) -> None:
+    async with pair.load() as load:
+        for at, triton in enumerate(pair.tritons):
+            await triton.peer.stop(grace=20)
+            await triton.peer.start()
+            await pair.until(at, serves="noop")
+    assert load.failures == 0, load.codes
+    assert load.codes["ok"] > 100
+
+
+async def test_one_that_ends_while_it_is_busy_finishes_or_hands_over(pair: Pair) -> None:
+    async with pair.load(callers=4, model="sleepy", text="0.2") as load:
+        await pair.tritons[0].peer.stop(grace=20)
+        await asyncio.sleep(0.5)
+        await pair.tritons[0].peer.start()
+        await pair.until(0, serves="sleepy")
+    assert load.failures == 0, load.codes
+
+
+async def test_one_that_is_paused_is_left_out_in_seconds_and_back_when_it_goes_on(pair: Pair) -> None:
+    async with pair.load(callers=4) as load:
+        pair.tritons[0].peer.pause()
+        paused = monotonic()
+        await pair.until(0, serves="noop", yes=False)
+        assert monotonic() - paused < 6
+        stuck = load.failures
+        assert stuck <= 4, "those that were with it"
+        await asyncio.sleep(2.5)
+        stuck = load.failures
+        await asyncio.sleep(1)
+        assert load.failures == stuck
+        pair.tritons[0].peer.resume()
+        await pair.until(0, serves="noop")
+    assert set(load.codes) <= {"ok", "deadline_exceeded"}
+    assert load.failures <= 4, load.codes
+
+
+async def test_a_dead_step_takes_its_ensemble_out_here_and_no_other_though_triton_says_it_is_ready(
+    pair: Pair, control: Any
+) -> None:
+    gateway = pair.gateway
+    for pid in stubs(pair.tritons[0], "noop-head"):
+        os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        while not await pair.out(0):
+            answer = await gateway.classify(CANARY)
+            assert answer.status_code == 200, answer.text
+    assert await pair.out(0) == {"noop": "step_dead"}
+    assert await control.is_model_ready("noop"), "24.10 does not notice"
+    asked = monotonic()
+    for _ in range(10):
+        assert (await gateway.classify(CANARY)).status_code == 200
+    assert monotonic() - asked < 2, "a dead step takes a second to say so"
+    async with asyncio.timeout(5):
+        while "noop is taken out on" not in await gateway.faults("noop"):
+            await asyncio.sleep(0.05)
+
+    await pair.tritons[0].peer.kill()
+    await pair.tritons[0].peer.start()
+    await pair.until(0, serves="noop")
+
+
+async def test_a_member_that_is_unloaded_and_loaded_again_under_load_costs_no_caller_anything(pair: Pair, control: Any) -> None:
+    async with pair.load() as load:
+        await control.unload_model("noop-head")
+        await pair.until(0, serves="noop", yes=False)
+        await asyncio.sleep(0.5)
+        await control.load_model("noop-head")
+        await pair.until(0, serves="noop")
+    assert load.failures == 0, load.codes
+
+
+async def changed(control: Any, model: str, **members: Any) -> str:
+    config = (await control.get_model_config(model)).config
+    for name, value in members.items():
+        setattr(config, name, value)
+    return str(MessageToJson(config, preserving_proto_field_name=True))
+
+
+async def test_a_batch_that_shrank_on_reload_is_noticed_by_the_first_refusal(pair: Pair, control: Any) -> None:
+    """Only on one of them, which is then left out, since they differ."""
+    gateway = pair.gateway
+    original = await changed(control, "noop")
+    await control.load_model("noop", config=await changed(control, "noop", max_batch_size=4))
+    codes = Counter[int]()
+    async with asyncio.timeout(3):  # and not at the next look at all configs
+        while "differs" not in await gateway.faults("noop"):
+            codes[(await gateway.classify(*[CANARY] * 32)).status_code] += 1
+    assert set(codes) <= {200, 502}
+    for _ in range(10):
+        assert (await gateway.classify(*[CANARY] * 32)).status_code == 200
+    await control.load_model("noop", config=original)
+    async with asyncio.timeout(20):
+        while await gateway.faults("noop"):
+            await asyncio.sleep(0.05)
+
+
+async def test_a_contract_that_changed_on_reload_is_refused_with_its_reason(pair: Pair) -> None:
+    gateway = pair.gateway
+    clients = [triton_client.InferenceServerClient(triton.grpc) for triton in pair.tritons]
+    originals = [await changed(client, "faulty") for client in clients]
+    for client in clients:
+        config = (await client.get_model_config("faulty")).config
+        config.output[0].name = "RATINGS"
+        await client.load_model("faulty", config=MessageToJson(config, preserving_proto_field_name=True))
+    async with asyncio.timeout(20):
+        while (answer := await gateway.classify(CANARY, model="faulty")).status_code != 503:
+            assert_problem(answer, 502, "upstream_error")
+    assert_problem(answer, 503, "model_unavailable")
+    assert "there is no output SCORES" in await gateway.faults("faulty")
+    for client, original in zip(clients, originals, strict=True):
+        await client.load_model("faulty", config=original)
+        await client.close()
+    async with asyncio.timeout(20):
+        while (await gateway.classify(CANARY, model="faulty")).status_code != 200:
+            await asyncio.sleep(0.05)
+
+
+async def test_status_says_which_members_ignore_what_is_sent_to_them(pair: Pair) -> None:
+    remarks = " | ".join((await pair.gateway.status())["routes"]["narrow"]["remarks"])
+    assert "narrow-reader ignores the timeouts" in remarks
+    assert "narrow-head ignores the priorities" in remarks
+    assert not (await pair.gateway.status())["routes"]["noop"]["remarks"]
+    assert pair.gateway.log().count("older than 26.06") == 1
+
+
+async def test_a_queue_that_overflows_within_an_ensemble_hangs_triton_and_no_caller_for_long(pair: Pair, control: Any) -> None:
+    """Fixed in 26.03; before, the ensemble is gone until Triton starts anew, and Triton says that all is well."""
+    gateway, narrow = pair.gateway, {"model": "narrow", "inputs": ["0"]}
+    for _ in range(3):
+        await asyncio.gather(*(gateway.post("/v1/analyze", narrow | {"inputs": ["0.3"]}) for _ in range(24)))
+    async with asyncio.timeout(40):
+        while {"narrow"} != set(await pair.out(0)) & set(await pair.out(1)):
+            answers = await asyncio.gather(*(gateway.post("/v1/analyze", narrow) for _ in range(4)))
+            assert {answer.status_code for answer in answers} <= {200, 503, 504}
+    assert await control.is_model_ready("narrow")
+    asked = monotonic()
+    assert_problem(await gateway.post("/v1/analyze", narrow), 503, "model_unavailable")
+    assert monotonic() - asked < 1
+    assert (await gateway.classify(CANARY)).status_code == 200
+
+    await asyncio.gather(*(triton.peer.kill() for triton in pair.tritons))
+    await asyncio.gather(*(triton.peer.start() for triton in pair.tritons))
+    await pair.until(0, serves="narrow")
+    await pair.until(1, serves="narrow")

@@ -1,0 +1,48 @@
+"""SIGTERM: what runs may finish, and nothing is left behind."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import grpc.aio
+import httpx
+from tritonclient.grpc import service_pb2 as pb
+
+from app.local.watchdog import is_alive
+from tests.fakes.triton import FakeTriton
+from tests.gateway.problems import CANARY
+from tests.gateway.process import RunningGateway
+from tests.gateway.stage import staged_models
+from tests.peers import Redis, eventually
+
+
+async def test_a_running_request_is_answered_and_then_the_process_ends(
+    start_gateway: Callable[..., Awaitable[RunningGateway]], redis: Redis, staged_routes: Path
+) -> None:
+    async with FakeTriton.serving(staged_models()) as fake:
+        release = asyncio.Event()
+
+        async def held(request: pb.ModelInferRequest, context: grpc.aio.ServicerContext) -> pb.ModelInferResponse:
+            await release.wait()
+            return fake.well_formed(request)
+
+        fake.behaviours["words"] = held
+        gateway = await start_gateway(TRITON=fake.address, REDIS_URL=redis.url, ROUTES_FILE=str(staged_routes))
+        running = asyncio.create_task(gateway.classify(CANARY, model="words", tenant="roomy", timeout_ms=9000))
+        await fake.arrived.wait()
+
+        os.kill(gateway.peer.pid, signal.SIGTERM)
+        async with httpx.AsyncClient(trust_env=False) as stranger:
+            while True:
+                try:
+                    await stranger.get(f"{gateway.address.url}/livez", headers={"connection": "close"})
+                except httpx.TransportError:
+                    break
+        assert is_alive(gateway.peer.pid)
+        release.set()
+        assert (await running).status_code == 200
+        await eventually(lambda: not is_alive(gateway.peer.pid), seconds=10)
+        assert "Traceback" not in gateway.log()
+        assert '"level":"error"' not in gateway.log()
