@@ -45,7 +45,11 @@ class Flaw:
 
 
 class Refusal(Exception):
-    """The base of the family. `retry_after` is in whole seconds, at least 1 where given."""
+    """The base of the family.
+
+    `retry_after` is in whole seconds, at least 1 where given. `executed` is False where Triton surely never ran the request, so
+    that what it cost is given back.
+    """
 
     status: ClassVar[int]
     code: ClassVar[str]
@@ -58,12 +62,14 @@ class Refusal(Exception):
         retry_after: int | None = None,
         flaws: tuple[Flaw, ...] = (),
         headers: tuple[tuple[str, str], ...] = (),
+        executed: bool = True,
     ) -> None:
         super().__init__(detail)
         self.detail = detail
         self.retry_after = retry_after
         self.flaws = flaws
         self.headers = headers
+        self.executed = executed
 
 
 class Malformed(Refusal):
@@ -147,6 +153,8 @@ class BadUpstreamResponse(Refusal):
 
 
 class Unready(Refusal):
+    """What it cost is always given back: even where Triton may have run it, nobody got an answer."""
+
     status = 503
 
 

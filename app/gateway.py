@@ -13,14 +13,14 @@ from app.admission.bulkhead import Bulkhead
 from app.admission.headers import rate_limit_headers
 from app.admission.limiter import Limiter, Verdict
 from app.deadline import Deadline
-from app.errors import Flaw, InvalidInput, Unready
+from app.errors import Flaw, InvalidInput, Refusal, Unready
 from app.routing.route import MAX_FLAWS, Route, RouteTable
 from app.routing.task import features
 from app.telemetry.exchange import Exchange
 from app.telemetry.tracing import Tracing, propagated
 from app.tenancy.tenant import Tenant
 from app.triton.ensemble import Ensemble
-from app.triton.pool import Pool
+from app.triton.pool import Batch, Pool
 from app.triton.tensor import Rows
 
 
@@ -77,6 +77,14 @@ class Gateway:
     tracing: Tracing
     parallelism: int
 
+    def refuse_known(self, tenant: Tenant, most_characters: int, exchange: Exchange) -> None:
+        """Raises the refusal that awaits every request of this tenant now; what it asks for need not be known yet."""
+        started = monotonic()
+        verdict = self.limiter.recall(tenant, most_characters)
+        if verdict is not None and verdict.refusal:
+            _note(verdict, exchange, monotonic() - started)
+            raise verdict.refusal
+
     async def infer(self, call: Call, tenant: Tenant, caller: Caller, exchange: Exchange) -> Answer:
         serving = self.table().resolve(call.model, call.task, tenant)
         route = serving.route
@@ -95,8 +103,8 @@ class Gateway:
                 async with self.bulkheads(ensemble, route).berth(tenant.priority, deadline):
                     executed = True
                     answer = await self._run(call, route, ensemble, roles, deadline, tenant.priority, exchange)
-        except Unready:
-            executed = False
+        except Refusal as refusal:
+            executed = executed and refusal.executed and not isinstance(refusal, Unready)
             raise
         finally:
             self.limiter.settle(verdict, executed=executed)
@@ -107,10 +115,7 @@ class Gateway:
         started = monotonic()
         with self.tracing.step(exchange.span, "admission"):
             verdict = await self.limiter.spend(tenant, route.name, exchange.characters, deadline.remaining())
-        exchange.admission = monotonic() - started
-        exchange.limit_headers = rate_limit_headers(verdict.standings)
-        exchange.degraded = verdict.degraded
-        exchange.limiter = verdict.refusal.code if verdict.refusal else "admitted"
+        _note(verdict, exchange, monotonic() - started)
         if verdict.refusal:
             raise verdict.refusal
         return verdict
@@ -176,8 +181,14 @@ class _Question:
         request = ensemble.request(texts, self.roles, exchange.request_id, budget, self.priority)
         with self.tracing.step(exchange.span, "triton.infer", SpanKind.CLIENT) as span:
             _describe(span, ensemble, len(texts), len(request))
-            response = await self.triton.infer(ensemble.name, request, self.deadline, propagated(span))
-            return response.model_version, ensemble.read(response, self.roles, len(texts))
+            return await self.triton.infer(Batch(ensemble, request, self.roles, len(texts), propagated(span)), self.deadline)
+
+
+def _note(verdict: Verdict, exchange: Exchange, seconds: float) -> None:
+    exchange.admission = seconds
+    exchange.limit_headers = rate_limit_headers(verdict.standings)
+    exchange.degraded, exchange.remembered, exchange.shadowed = verdict.degraded, verdict.remembered, verdict.shadowed
+    exchange.limiter = verdict.refusal.code if verdict.refusal else "admitted"
 
 
 def _describe(span: Span | None, ensemble: Ensemble, batch: int, size: int) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from typing import Any
@@ -10,10 +11,14 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from app.api.admin import admin_app
-from app.edge.wire import WireLimits, limited
+from app.edge.wire import Tell, WireLimits, limited
+from app.errors import Refusal
 from app.main import House, create_app
 from app.settings import Settings, split_address
-from app.telemetry.logs import configure_logs
+from app.telemetry.exchange import Exchange
+from app.telemetry.logs import AccessLog, configure_logs
+
+log = logging.getLogger("conch")
 
 
 class AddressUnusable(ValueError):
@@ -36,7 +41,8 @@ def serve(settings: Settings) -> None:
     """
     configure_logs(settings.log_level)
     house = House.build(settings)
-    wire = limited(WireLimits(settings.max_header_bytes, settings.header_timeout_seconds, settings.max_connections))
+    limits = WireLimits(settings.max_header_bytes, settings.header_timeout_seconds, settings.max_connections)
+    wire = limited(limits, _recorder(house))
     public = _Server(_config(settings.listen, create_app(house), settings, http=wire))
     admin = _Server(_config(settings.admin_listen, admin_app(house.metrics.exposition, house.status, house.ready), settings))
 
@@ -63,6 +69,7 @@ def serve(settings: Settings) -> None:
         _bound("CONCH_ADMIN_LISTEN", settings.admin_listen) as private_door,
         asyncio.Runner(loop_factory=public.config.get_loop_factory()) as runner,
     ):
+        log.info("the API listens at %s, metrics and status at %s", settings.listen, settings.admin_listen)
         runner.run(both())
 
 
@@ -78,13 +85,27 @@ async def _hurried(told: "asyncio.Queue[signal.Signals]", server: uvicorn.Server
     server.force_exit = True
 
 
+def _recorder(house: House) -> Tell:
+    """What is refused before it is a request leaves a line and a count like everything else."""
+    access = AccessLog() if house.settings.access_log else None
+
+    def tell(request_id: str, refusal: Refusal) -> None:
+        exchange = Exchange(request_id, code=refusal.code)
+        house.metrics.count(house.metrics.requests, exchange.route, str(refusal.status), refusal.code)
+        if access is not None:
+            access.record(exchange, "", refusal.status)
+
+    return tell
+
+
 def _bound(setting: str, address: str) -> socket.socket:
-    """Bound, so that it is ours, but not open yet: whoever comes before everything stands is turned away, and does not hang."""
+    """Ours from now on, and nobody else's; who calls before everything stands waits for it."""
     host, port = split_address(address)
     door = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         door.bind((host, port))
+        door.listen(2048)
     except OSError as error:
         door.close()
         raise AddressUnusable(f"{setting}: nothing can listen at {address}: {error.strerror}") from error

@@ -1,12 +1,17 @@
 """Every setting, from the environment. `docs/settings.md` documents each; a test fails when one is missing there."""
 
+import re
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, FilePath, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+_REDIS = re.compile(r"(rediss?(\+(sentinel|cluster))?|unix)://(?:[^@/?]*@)?([^/?]*)")
+_TRITON = re.compile(r"(dns:///[^:/\[\]\s]+|[^:/\[\]\s]+|\[[0-9A-Fa-f:.]+\]):[1-9]\d{0,4}")
+_PROTOCOL_HEADER = re.compile(r"[a-z0-9._-]+=[\x21-\x7e]+")
+_NO_PORT = re.compile(r":(0+|(?!\d{1,5}$)[^:\]]*)$")
 
 
 class Settings(BaseSettings):
@@ -19,10 +24,18 @@ class Settings(BaseSettings):
     routes_file: Path = Field(Path("config/routes.yaml"), description="The routes.")
     redis_url: str = Field("redis://127.0.0.1:6379/0", description="Redis, for limits shared by all replicas.")
     triton: Annotated[tuple[str, ...], NoDecode] = Field(
-        ("127.0.0.1:8001",), description="Tritons' gRPC addresses, host:port, separated by commas."
+        ("127.0.0.1:8001",),
+        description="Tritons' gRPC addresses, host:port or dns:///name:port, separated by commas.",
     )
-    replicas: int = Field(
-        1, ge=1, description="How many gateways share the limits; what each one applies alone is divided by it."
+    triton_tls_ca_file: FilePath | None = Field(None, description="Who vouches for Triton's certificate; switches TLS on.")
+    triton_tls_cert_file: FilePath | None = Field(None, description="The certificate that the gateway shows to Triton (mTLS).")
+    triton_tls_key_file: FilePath | None = Field(None, validate_default=True, description="The key of that certificate.")
+    triton_tls_server_name: str = Field("", description="The name in Triton's certificate, if it is not that of its address.")
+    triton_protocol_header: SecretStr = Field(
+        SecretStr(""), description="name=value: opens what Triton's --grpc-restricted-protocol keeps shut."
+    )
+    replicas: int | Literal["auto"] = Field(
+        "auto", description="How many gateways share the limits; auto is as many as Redis counted last."
     )
     redis_budget_ms: int = Field(50, ge=1, description="How long a decision may wait for Redis before it is made without.")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="The largest body of a request.")
@@ -47,7 +60,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level that is logged.")
     access_log: bool = Field(True, description="Whether each request is logged.")
 
-    @field_validator("tokens_file", mode="before")
+    @field_validator("tokens_file", "triton_tls_ca_file", "triton_tls_cert_file", "triton_tls_key_file", mode="before")
     @classmethod
     def _named(cls, value: object) -> object:
         return value or None
@@ -57,12 +70,45 @@ class Settings(BaseSettings):
     def _listed(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
+    @field_validator("replicas", mode="plain")
+    @classmethod
+    def _count(cls, value: object) -> object:
+        if value == "auto":
+            return value
+        if not str(value).isdecimal() or int(str(value)) < 1:
+            raise ValueError("must be auto, or a number from 1")
+        return int(str(value))
+
+    @field_validator("triton")
+    @classmethod
+    def _tritons(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or not all(map(_TRITON.fullmatch, value)):
+            raise ValueError("must be host:port or dns:///name:port, separated by commas")
+        return value
+
+    @field_validator("triton_protocol_header")
+    @classmethod
+    def _header(cls, value: SecretStr) -> SecretStr:
+        if value.get_secret_value() and not _PROTOCOL_HEADER.fullmatch(value.get_secret_value()):
+            raise ValueError("must be name=value: a name of a-z 0-9 . _ - and a value of printable ASCII")
+        return value
+
+    @field_validator("triton_tls_key_file")
+    @classmethod
+    def _paired(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if bool(value) != bool(info.data.get("triton_tls_cert_file")):
+            raise ValueError("goes together with CONCH_TRITON_TLS_CERT_FILE")
+        return value
+
     @field_validator("redis_url")
     @classmethod
     def _redis(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("redis", "rediss", "unix") or parts.port == 0:
-            raise ValueError("must be a redis://, rediss:// or unix:// URL")
+        url = _REDIS.match(value)
+        if url is None or any(map(_NO_PORT.search, url[4].split(","))):
+            raise ValueError(
+                "must be a URL of redis://, rediss:// or unix://, of redis+sentinel:// or rediss+sentinel://, or of"
+                " redis+cluster:// or rediss+cluster://"
+            )
         return value
 
     @field_validator("listen", "admin_listen")

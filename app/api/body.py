@@ -97,7 +97,7 @@ def _validated(document: object, shape: type[Parsed]) -> Parsed:
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False, include_context=True)
         flaws = tuple(dict.fromkeys(_flaw(shape, fault["loc"], fault["type"], fault.get("ctx", {})) for fault in faults))
-        raise InvalidInput("the body does not have the members that it should", flaws=flaws[:MAX_FLAWS]) from None
+        raise InvalidInput("the body has members or values that are not allowed here", flaws=flaws[:MAX_FLAWS]) from None
 
 
 def _flaw(shape: type[BaseModel], loc: tuple[int | str, ...], kind: str, context: dict[str, object]) -> Flaw:

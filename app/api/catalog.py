@@ -12,7 +12,7 @@ from app.routing.route import Serving
 
 router = APIRouter(tags=["models"])
 
-_ERRORS = problems(401, 403, 500)
+_ERRORS = problems(401, 403, 429, 500, 503)
 
 
 @router.get("/v1/models", operation_id="list_models", responses={200: {"model": ModelList}, **_ERRORS})
@@ -23,7 +23,9 @@ async def list_models(request: Request) -> Response:
 
 
 @router.get(
-    "/v1/models/{model}", operation_id="get_model", responses={200: {"model": ModelCard}, **problems(401, 403, 404, 500)}
+    "/v1/models/{model}",
+    operation_id="get_model",
+    responses={200: {"model": ModelCard}, **problems(401, 403, 404, 429, 500, 503)},
 )
 async def get_model(request: Request, model: str) -> Response:
     """One model, with its labels."""

@@ -14,14 +14,14 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
 }
 PROBLEMS = {
     400: "The bytes are not a request.",
-    401: "No key, or none that is known.",
+    401: "No key or token, or none that is known.",
     403: "The key does not allow this.",
     404: "There is no such model or path, or none that this tenant may see.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "The request is outside the rules; `errors` points to the items.",
-    429: "The tenant's own limit is reached; waiting `Retry-After` seconds helps.",
+    429: "The tenant's own limit is reached, or too many failed to authenticate; waiting `Retry-After` seconds helps.",
     500: "Conch failed.",
     502: "The model failed, or its answer can't be trusted.",
     503: "There is no capacity, or the model can't be served now.",
@@ -55,7 +55,7 @@ def complete(document: dict[str, Any], requests: tuple[type[BaseModel], ...]) ->
         schemas.update(schema.pop("$defs", {}))
         schemas[shape.__name__] = schema
     components["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer", "description": "A tenant's key, `ck_…`."},
+        "key": {"type": "http", "scheme": "bearer", "description": "A tenant's key, `ck_…`, or a token (JWT)."},
         "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     }
     for operation in (of for methods in document["paths"].values() for of in methods.values()):

@@ -27,7 +27,10 @@ def problem(refusal: Refusal, request_id: str, path: str) -> bytes:
         ]
     if path == _OPENAI:
         kind = _OPENAI_TYPES.get(refusal.status, "server_error" if refusal.status >= 500 else "invalid_request_error")
-        content["error"] = {"message": content["detail"], "type": kind, "param": None, "code": refusal.code}
+        flaw = refusal.flaws[0] if refusal.flaws else None
+        message = f"{content['detail']} {_sentence(flaw.detail)}" if flaw else content["detail"]
+        param = flaw.pointer.removeprefix("/") or None if flaw else None
+        content["error"] = {"message": message, "type": kind, "param": param, "code": refusal.code}
     return to_json(content)
 
 

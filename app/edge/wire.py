@@ -17,6 +17,8 @@ from app.errors import HeadersTooLarge, Malformed, Overloaded, Refusal, RequestT
 
 _MAX_FIELDS = 100
 
+Tell = Callable[[str, Refusal], None]
+
 
 @dataclass(frozen=True, slots=True)
 class WireLimits:
@@ -58,9 +60,10 @@ class _Cork:
 
 
 class Wire(HttpToolsProtocol):
-    """Bound to its limits by `limited`, since uvicorn makes the instances."""
+    """Bound to its limits by `limited`, since uvicorn makes the instances. `tell` hears of every refusal, by its request id."""
 
     limits: WireLimits
+    tell: Tell
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -109,7 +112,8 @@ class Wire(HttpToolsProtocol):
         self._in_body = True
         self._raw_bytes = 0
         self._stop_timer()
-        if sum(name == b"host" for name, _ in self.headers) != 1:
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
             self._abort(Malformed("a request must have exactly one Host field"))
         if len(self.connections) > self.limits.connections:
             self._abort(Overloaded("there are too many connections", retry_after=1))
@@ -164,10 +168,11 @@ class Wire(HttpToolsProtocol):
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
+        self.tell(request_id, refusal)
         head = b"".join([STATUS_LINE[refusal.status], *(b"%s: %s\r\n" % field for field in fields), b"\r\n"])
         self.transport.write(head + body)
         self.transport.close()
 
 
-def limited(limits: WireLimits) -> type[Wire]:
-    return type("LimitedWire", (Wire,), {"limits": limits})
+def limited(limits: WireLimits, tell: Tell) -> type[Wire]:
+    return type("LimitedWire", (Wire,), {"limits": limits, "tell": staticmethod(tell)})

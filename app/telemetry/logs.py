@@ -48,7 +48,8 @@ def configure_logs(level: str, stream: TextIO = sys.stdout) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for talkative in ("httpx", "uvicorn.error"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     logging.getLogger("opentelemetry.trace.span").setLevel(logging.CRITICAL)  # it quotes what a caller sent as tracestate
 
 

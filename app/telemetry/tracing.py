@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from opentelemetry import context as otel_context
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import (
@@ -36,7 +36,8 @@ class Tracing:
         self._provider: TracerProvider | None = None
         if exporter is not None:
             # The sampler is what OTEL_TRACES_SAMPLER says: parent-based, always on, unless it is set.
-            self._provider = TracerProvider(resource=Resource.create({SERVICE_NAME: service}))
+            told = OTELResourceDetector().detect().attributes  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
+            self._provider = TracerProvider(resource=Resource.create({SERVICE_NAME: service, **told}))
             self._provider.add_span_processor(BatchSpanProcessor(exporter))
             self.tracer = self._provider.get_tracer("conch")
 
@@ -106,7 +107,8 @@ def propagated(span: Span | None) -> tuple[tuple[str, str], ...]:
 def exporter(environment: Mapping[str, str]) -> SpanExporter | None:
     """By OpenTelemetry's own variables; without an endpoint there is no tracing."""
     endpoint = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environment.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    if not endpoint or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or environment.get("OTEL_TRACES_EXPORTER") == "none"
+    if not endpoint or disabled:
         return None
     protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get(
         "OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"
