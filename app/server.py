@@ -13,7 +13,8 @@ from starlette.types import ASGIApp
 from app.api.admin import admin_app
 from app.edge.wire import Tell, WireLimits, limited
 from app.errors import Refusal
-from app.main import House, create_app
+from app.house import House
+from app.main import create_app
 from app.settings import Settings, split_address
 from app.telemetry.exchange import Exchange
 from app.telemetry.logs import AccessLog, configure_logs

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field, FilePath, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.admission.redis_address import parse_address
+
 _REDIS = re.compile(r"(rediss?(\+(sentinel|cluster))?|unix)://(?:[^@/?]*@)?([^/?]*)")
 _TRITON = re.compile(r"(dns:///[^:/\[\]\s]+|[^:/\[\]\s]+|\[[0-9A-Fa-f:.]+\]):[1-9]\d{0,4}")
 _PROTOCOL_HEADER = re.compile(r"[a-z0-9._-]+=[\x21-\x7e]+")
@@ -109,6 +111,10 @@ class Settings(BaseSettings):
                 "must be a URL of redis://, rediss:// or unix://, of redis+sentinel:// or rediss+sentinel://, or of"
                 " redis+cluster:// or rediss+cluster://"
             )
+        try:
+            parse_address(value)
+        except OSError as error:  # a file of certificates that it names
+            raise ValueError(f"a file that it names: {error.strerror}") from error
         return value
 
     @field_validator("listen", "admin_listen")

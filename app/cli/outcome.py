@@ -21,4 +21,4 @@ def settings_or_fail() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        fail(f"CONCH_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
+        fail(f"CONCH_{str(fault['loc'][0]).upper()}: {fault['msg'].removeprefix('Value error, ')}" for fault in error.errors())

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from app.routing.route import Caps, Route, Target
+from app.routing.route import PROBE, Caps, Route, Target
 from app.routing.task import TASKS
 from app.tenancy.yaml_document import YamlDocument, YamlInvalid
 
@@ -58,9 +58,10 @@ class _Route(_Section):
     labels: list[str] | dict[str, list[str]] = Field(default_factory=list)
     limits: _Limits = Field(default_factory=_Limits)
     timeout_ms: _Timeout = Field(default_factory=_Timeout)
-    concurrency: int = Field(256, ge=1)
+    concurrency: int | None = Field(None, ge=1)
     required: bool = False
     description: str = ""
+    probe: str = Field(PROBE, min_length=1, max_length=1000)
 
     @model_validator(mode="after")
     def _consistent(self) -> "_Route":
@@ -94,11 +95,12 @@ class _Route(_Section):
             concurrency=self.concurrency,
             required=self.required,
             description=self.description,
+            probe=self.probe,
         )
 
 
 class _File(_Section):
-    routes: dict[Name, _Route]
+    routes: dict[Name, _Route] = Field(min_length=1)
 
 
 def read_chart(path: Path) -> Mapping[str, Route]:
@@ -109,12 +111,17 @@ def read_chart(path: Path) -> Mapping[str, Route]:
         raise RoutesInvalid([f"{path}: {error.strerror}"]) from error
     except YamlInvalid as invalid:
         raise RoutesInvalid([f"{path}:{invalid.line}: not YAML: {invalid.sentence}"]) from invalid
+    if not isinstance(document.value, dict):
+        raise RoutesInvalid([f"{path}:1: there must be a member routes, with a route for each public model"])
     try:
         file = _File.model_validate(document.value)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False)
         raise RoutesInvalid(
-            [f"{path}:{document.line(fault['loc'])}: {_place(fault['loc'])}: {fault['msg']}" for fault in faults]
+            [
+                f"{path}:{document.line(fault['loc'])}: {_place(fault['loc'])}: {fault['msg'].removeprefix('Value error, ')}"
+                for fault in faults
+            ]
         ) from error
     return {name: section.declared(name) for name, section in file.routes.items()}
 

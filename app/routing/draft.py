@@ -39,6 +39,7 @@ def _drafted(model: Model, *, is_step: bool) -> Iterator[str]:
         "task": task,
         "targets": [{"ensemble": model.name, "weight": 100}],
         "tensors": {"text": next(iter(model.inputs)), **roles},
+        "required": True,
     }
     if task in ("classify", "entities"):
         role = "scores" if task == "classify" else "spans"

@@ -9,6 +9,8 @@ from app.routing.task import Task
 from app.tenancy.tenant import Tenant
 from app.triton.ensemble import Ensemble
 
+PROBE = "The quick brown fox jumps over the lazy dog."
+"""What an endpoint is asked for, where the route names no text of its own, before it serves again."""
 MAX_FLAWS = 16
 """How many faults of one request are named; a request of 10,000 bad items gets no 1 MB answer."""
 
@@ -70,9 +72,11 @@ class Route:
     caps: Caps
     timeout: float
     timeout_max: float
-    concurrency: int
+    concurrency: int | None
+    """How many calls of one gateway may run at once; derived from the ensemble where it is None."""
     required: bool
     description: str
+    probe: str = PROBE
 
     def seconds(self, timeout_ms: int | None) -> float:
         """The time that a request has: what it asks for, up to the route's maximum, or the route's default."""
@@ -88,6 +92,9 @@ class Serving:
     faults: tuple[str, ...] = ()
     reachable: bool = True
     """Whether any Triton can be asked."""
+
+    def remarks(self) -> list[str]:
+        return list(dict.fromkeys(remark for ensemble, _ in self.ensembles for remark in ensemble.remarks))
 
     def choose(self) -> Ensemble:
         """One of the ensembles, by weight; raises `Unavailable` or `ModelUnavailable` where there is none."""

@@ -1,0 +1,210 @@
+"""One process: what outlives its requests, and in which order it starts and stops."""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.admission.bulkhead import Bulkhead
+from app.admission.redis_limiter import RedisLimiter
+from app.gateway import Gateway
+from app.routing.chart import read_chart
+from app.routing.probe import Prober
+from app.routing.route import Route
+from app.routing.survey import Survey
+from app.settings import Settings
+from app.telemetry.metrics import Metrics
+from app.telemetry.tracing import Tracing, exporter
+from app.tenancy.directory import Directory
+from app.tenancy.issuer import read_issuers
+from app.triton.budget import RetryBudget
+from app.triton.client import ChannelOptions, Endpoint, Tls
+from app.triton.discovery import Roster
+from app.triton.ensemble import Ensemble
+from app.triton.pool import DENIED, Observed, Pool
+
+if TYPE_CHECKING:
+    from app.tenancy.jwks import Jwks
+    from app.tenancy.token import Tokens
+
+log = logging.getLogger("conch")
+
+Watch = Callable[[], Awaitable[None]]
+
+_BERTHS = 256
+"""Of an ensemble whose capacity its configs don't tell."""
+_FEWEST_BERTHS = 4
+
+
+@dataclass
+class House:
+    """One process: what outlives its requests. Building it reads files and does no other I/O."""
+
+    settings: Settings
+    directory: Directory
+    routes: Mapping[str, Route]
+    metrics: Metrics
+    tracing: Tracing
+    tokens: "Tokens | None" = None
+    survey: Survey | None = None
+    limiter: RedisLimiter | None = None
+    bulkheads: dict[str, Bulkhead] = field(default_factory=dict)
+    draining: bool = False
+    """Told to end: still serving, but load balancers should look elsewhere."""
+
+    @classmethod
+    def build(cls, settings: Settings) -> "House":
+        """Raises `TenantsInvalid` and `RoutesInvalid`."""
+        directory, routes = Directory(settings.tenants_file), read_chart(settings.routes_file)
+        tokens = _tokens(settings.tokens_file) if settings.tokens_file else None
+        return cls(settings, directory, routes, Metrics(), Tracing(exporter(os.environ)), tokens)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Gateway]:
+        """Channels and connections belong to the event loop, so that they are made here."""
+        settings = self.settings
+        async with AsyncExitStack() as stack:
+            stack.callback(self.tracing.close)
+            roster = Roster(settings.triton, self._connect)
+            stack.push_async_callback(roster.close)
+            await roster.refresh()
+            self.survey = survey = Survey(settings.routes_file, self.routes, roster)
+            budget = settings.redis_budget_ms / 1000
+            replicas = None if settings.replicas == "auto" else settings.replicas
+            limiter = RedisLimiter(settings.redis_url, replicas=replicas, budget=budget, asked=self.metrics.ask)
+            self.limiter = await stack.enter_async_context(limiter)
+            pool = Pool(roster, self._count_call, survey.doubt, RetryBudget())
+            await survey.look()
+            watches: dict[str, Watch] = {
+                "routes": survey.watch,
+                "tenants": self.directory.watch,
+                "gauges": lambda: self.metrics.watch(1.0, self._read_gauges),
+                "probes": Prober(survey, pool).watch,
+                "endpoints": lambda: roster.watch(survey.alarm),
+            }
+            if self.tokens:
+                watches["issuers"] = self.tokens.watch
+            for name, watch in watches.items():
+                stack.push_async_callback(_cancelled, asyncio.create_task(_tended(name, watch)))
+            yield Gateway(lambda: survey.table, limiter, self._bulkhead, pool, self.tracing, settings.split_parallelism)
+
+    def ready(self) -> bool:
+        return self.survey is not None and self.survey.ready and not self.draining
+
+    def status(self) -> dict[str, Any]:
+        """For `/status` on the admin port."""
+        survey = self.survey
+        if survey is None:
+            return {"ready": False}
+        return {
+            "ready": survey.ready,
+            "limiter": self.limiter.mode if self.limiter else "degraded",
+            "replicas": self.limiter.replicas if self.limiter else 1,
+            "tenants": {"generation": self.directory.generation, "failures": self.directory.failures},
+            "issuers": {name: {"keys": len(keys), "failures": keys.failures} for name, keys in self._jwks()},
+            "routes_file": {"generation": survey.generation, "failures": survey.reload_failures},
+            "endpoints": [
+                {
+                    "address": endpoint.address,
+                    "reachable": endpoint.health.reachable,
+                    "version": endpoint.version,
+                    "serving": sorted(endpoint.health.serving),
+                    "out": endpoint.health.out,
+                }
+                for endpoint in survey.roster.endpoints
+            ],
+            "routes": {
+                name: {
+                    "served": bool(serving.ensembles),
+                    "required": serving.route.required,
+                    "faults": list(serving.faults),
+                    "remarks": serving.remarks(),
+                }
+                for name, serving in survey.table.servings.items()
+            },
+        }
+
+    def _bulkhead(self, ensemble: Ensemble, route: Route) -> Bulkhead:
+        """One for each ensemble. Its size follows the endpoints and the replicas, where the route does not set it."""
+        bulkhead = self.bulkheads.get(ensemble.name)
+        if bulkhead is None:
+            patience = self.settings.berth_wait_ms / 1000
+            bulkhead = self.bulkheads[ensemble.name] = Bulkhead(ensemble.name, _BERTHS, patience=patience)
+        bulkhead.berths = route.concurrency or self._berths(ensemble)
+        return bulkhead
+
+    def _berths(self, ensemble: Ensemble) -> int:
+        """What the narrowest member can work on at once, on all endpoints, shared by all replicas."""
+        if not ensemble.capacity or self.survey is None or self.limiter is None:
+            return _BERTHS
+        serving = sum(ensemble.name in endpoint.health.serving for endpoint in self.survey.roster.endpoints)
+        return max(_FEWEST_BERTHS, ensemble.capacity * serving // self.limiter.replicas)
+
+    def _jwks(self) -> "Iterable[tuple[str, Jwks]]":
+        return self.tokens.keys.items() if self.tokens else ()
+
+    def _connect(self, address: str, server_name: str) -> Endpoint:
+        return Endpoint(address, _channel_options(self.settings), server_name, self._count_ejection)
+
+    def _count_call(self, call: Observed) -> None:
+        if call.again:
+            self.metrics.count(self.metrics.retries, call.ensemble, call.outcome)
+        if call.outcome != DENIED:
+            self.metrics.count(self.metrics.triton, call.endpoint, call.ensemble, call.outcome)
+
+    def _count_ejection(self, endpoint: str, ensemble: str, reason: str) -> None:
+        self.metrics.count(self.metrics.ejections, endpoint, ensemble, reason)
+
+    def _read_gauges(self) -> None:
+        metrics, survey = self.metrics, self.survey
+        if survey is None or self.limiter is None:
+            return
+        metrics.limiter_degraded.set(self.limiter.mode == "degraded")
+        metrics.replicas.set(self.limiter.replicas)
+        metrics.show_endpoints(
+            {e.address: (e.health.reachable, e.health.checked, e.health.out) for e in survey.roster.endpoints}
+        )
+        metrics.routes_served.set(sum(bool(serving.ensembles) for serving in survey.table.servings.values()))
+        metrics.generation.labels("tenants").set(self.directory.generation)
+        metrics.generation.labels("routes").set(survey.generation)
+        metrics.reload_failures.labels("tenants").set(self.directory.failures)
+        metrics.reload_failures.labels("routes").set(survey.reload_failures)
+        for name, keys in self._jwks():
+            metrics.jwks_failures.labels(name).set(keys.failures)
+
+
+def _channel_options(settings: Settings) -> ChannelOptions:
+    """The files are read for each new endpoint, so that it gets the certificates of the day."""
+    files = (settings.triton_tls_ca_file, settings.triton_tls_cert_file, settings.triton_tls_key_file)
+    ca, certificate, key = (file.read_bytes() if file else None for file in files)
+    tls = Tls(ca, certificate, key, settings.triton_tls_server_name) if any(files) else None
+    name, _, value = settings.triton_protocol_header.get_secret_value().partition("=")
+    metadata = ((f"triton-grpc-protocol-{name}", value),) if name else ()
+    return ChannelOptions(settings.max_message_bytes, tls, metadata)
+
+
+def _tokens(file: Path) -> "Tokens":
+    from app.tenancy.token import Tokens  # its libraries cost 13 MB, and few gateways need them
+
+    return Tokens(read_issuers(file))
+
+
+async def _tended(name: str, watch: Watch) -> None:
+    """Nobody awaits a watch, so that here is the outermost edge of it: what ends one is logged, and it begins anew."""
+    while True:
+        try:
+            await watch()
+        except Exception:
+            log.exception("the watch over %s failed, and begins anew", name)
+        await asyncio.sleep(1)
+
+
+async def _cancelled(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
