@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 
+from app.routing.members import capacity, remarks
 from app.routing.route import Route
 from app.routing.task import Role, features
 from app.triton.ensemble import Ensemble
@@ -18,8 +19,8 @@ class Mismatch(Exception):
         self.faults = tuple(faults)
 
 
-def bind(route: Route, model: Model) -> Ensemble:
-    """The ensemble as the route needs it; raises `Mismatch`."""
+def bind(route: Route, model: Model, steps: Mapping[str, Model] | None = None) -> Ensemble:
+    """The ensemble as the route needs it; raises `Mismatch`. `steps` are those of its members whose configs are known."""
     faults: list[str] = []
     if model.max_batch < 1:
         faults.append("the model does not batch: max_batch_size must be at least 1")
@@ -31,7 +32,17 @@ def bind(route: Route, model: Model) -> Ensemble:
     labels = {role: _labels(route, role, spec, model, faults) for role, spec in specs.items() if _role(route, role).labelled}
     if faults:
         raise Mismatch(faults)
-    return Ensemble(model.name, "", model.max_batch, text, specs, labels, model.parameters.get("embedding_model", ""))
+    return Ensemble(
+        model.name,
+        "",
+        model.max_batch,
+        text,
+        specs,
+        labels,
+        model.parameters.get("embedding_model", ""),
+        capacity(model, steps or {}),
+        tuple(remarks(model, steps or {})),
+    )
 
 
 def _by_name(route: Route, outputs: Mapping[str, TensorSpec]) -> dict[str, str]:

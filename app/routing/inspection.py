@@ -4,17 +4,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from app.admission.terms import characters_burst_of
 from app.routing.chart import RoutesInvalid, read_chart
 from app.routing.contract import Mismatch, bind
 from app.routing.route import Route
 from app.tenancy.directory import Directory
-from app.tenancy.tenant import Tenant
+from app.tenancy.tenant import Quota, Tenant
 from app.tenancy.tenants_file import TenantsInvalid
 from app.triton.client import CallFailed, ChannelOptions, Endpoint
 from app.triton.model import ConfigUnreadable, Model
-
-_FLOOR = (2, 70)
-"""Triton 26.06 calls itself 2.70; below it there are known holes (NVIDIA bulletin 5865)."""
+from app.triton.version import is_outdated
 
 
 @dataclass(slots=True)
@@ -65,13 +64,19 @@ def _between(routes: Mapping[str, Route], tenants: Mapping[str, Tenant]) -> Iter
             yield f"tenant {tenant.id}: its models match no route"
         for name in sorted(tenant.routes.keys() - routes.keys()):
             yield f"tenant {tenant.id}: it has limits for {name}, which is no route"
-        burst = tenant.quota.characters_burst
         for route in visible:
+            burst = _characters_burst(tenant, route)
             if burst is not None and burst < route.caps.characters:
                 yield (
                     f"tenant {tenant.id}: characters_burst {burst} is below the {route.caps.characters} characters that"
                     f" {route.name} takes in a request; larger requests are refused with 422"
                 )
+
+
+def _characters_burst(tenant: Tenant, route: Route) -> int | None:
+    quotas = (tenant.quota, tenant.routes.get(route.name, Quota()))
+    paced = [characters_burst_of(quota) for quota in quotas if quota.characters_per_minute is not None]
+    return min(paced, default=None)
 
 
 def _check_repository(repository: Path, routes: Mapping[str, Route], report: Report) -> None:
@@ -87,23 +92,32 @@ def _check_repository(repository: Path, routes: Mapping[str, Route], report: Rep
             except ConfigUnreadable as error:
                 report.faults.append(f"{where}: {file}: {error}")
                 continue
-            _check_binding(where, route, model, report)
-            _check_steps(where, repository, model, report)
+            _check_binding(where, route, model, _check_steps(where, repository, model, report), report)
 
 
-def _check_steps(where: str, repository: Path, model: Model, report: Report) -> None:
+def _check_steps(where: str, repository: Path, model: Model, report: Report) -> dict[str, Model]:
+    """The steps whose configs can be read."""
+    steps = {}
     for step, version in model.steps:
-        if not (repository / step / "config.pbtxt").is_file():
+        file = repository / step / "config.pbtxt"
+        try:
+            steps[step] = Model.parse(file.read_text(encoding="utf-8"))
+        except OSError:
             report.faults.append(f"{where}: its step {step} is not in {repository}")
+        except ConfigUnreadable as error:
+            report.faults.append(f"{where}: {file}: {error}")
         if version < 0:
             report.remarks.append(f"{where}: its step {step} is not pinned to a version")
+    return steps
 
 
-def _check_binding(where: str, route: Route, model: Model, report: Report) -> None:
+def _check_binding(where: str, route: Route, model: Model, steps: Mapping[str, Model], report: Report) -> None:
     try:
-        bind(route, model)
+        ensemble = bind(route, model, steps)
     except Mismatch as mismatch:
         report.faults += [f"{where}: {fault}" for fault in mismatch.faults]
+    else:
+        report.remarks += [f"{where}: {remark}" for remark in ensemble.remarks]
 
 
 async def _check_live(address: str, routes: Mapping[str, Route], report: Report) -> None:
@@ -111,7 +125,7 @@ async def _check_live(address: str, routes: Mapping[str, Route], report: Report)
     try:
         version = (await endpoint.metadata()).version
         report.remarks.append(f"{address}: Triton {version}")
-        if tuple(int(part) for part in version.split(".")[:2]) < _FLOOR:
+        if is_outdated(version):
             report.remarks.append(f"{address}: this Triton is older than 26.06, with known security holes: not for production")
         for route in routes.values():
             for target in route.targets:
@@ -128,7 +142,8 @@ async def _check_target(endpoint: Endpoint, route: Route, ensemble: str, report:
         if not await endpoint.model_ready(ensemble):
             report.faults.append(f"{where}: it is not ready")
             return
-        _check_binding(where, route, await endpoint.model(ensemble), report)
+        model = await endpoint.model(ensemble)
+        _check_binding(where, route, model, await endpoint.members(model), report)
     except CallFailed as failed:
         if failed.failure.suspect == "endpoint":
             raise

@@ -2,15 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from app.routing.chart import RoutesInvalid, read_chart
 from app.routing.contract import Mismatch, bind
 from app.routing.route import Route, RouteTable, Serving
 from app.triton.client import CallFailed, Endpoint
+from app.triton.discovery import Roster
 from app.triton.ensemble import Ensemble
 from app.triton.model import Model
+from app.triton.status import LATE
+from app.triton.version import is_outdated
 
 log = logging.getLogger("conch.routing")
 
@@ -22,23 +27,35 @@ Findings = dict[tuple[str, str], Ensemble | tuple[str, ...]]
 """By route and ensemble: what can be served, or why it can't."""
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How to find out whether an ensemble really answers."""
+
+    ensemble: Ensemble
+    text: str
+    seconds: float
+
+
 class Survey:
     """Asks every endpoint each second which ensembles are ready, and checks new ones against the routes.
 
     `table` is swapped whole. `ready` latches: once every required route could be served, losing Triton makes callers' requests
-    503, and not the gateway unready.
+    503, and not the gateway unready. An endpoint that is slow to answer keeps nobody from hearing of the others.
     """
 
-    def __init__(self, path: Path, routes: Mapping[str, Route], endpoints: tuple[Endpoint, ...]) -> None:
+    def __init__(self, path: Path, routes: Mapping[str, Route], roster: Roster) -> None:
         self.routes = routes
-        self.endpoints = endpoints
+        self.roster = roster
         self.table = RouteTable({name: Serving(route, faults=("not checked yet",)) for name, route in routes.items()})
         self.ready = False
         self.generation = 1
         self.reload_failures = 0
         self._path = path
         self._stamp = _stamp(path)
-        self._found: dict[str, Findings] = {endpoint.address: {} for endpoint in endpoints}
+        self._found: dict[Endpoint, Findings] = {}
+        self._looks: dict[Endpoint, asyncio.Task[None]] = {}
+        self._doubted: set[tuple[Endpoint, str]] = set()
+        self._outdated: set[str] = set()
         self._round = 0
         self._alarm = asyncio.Event()
 
@@ -46,21 +63,47 @@ class Survey:
         """Look again at once."""
         self._alarm.set()
 
+    def doubt(self, endpoint: Endpoint, ensemble: str) -> None:
+        """Look again at once, and take this ensemble's contract for unknown."""
+        self._doubted.add((endpoint, ensemble))
+        self._alarm.set()
+
+    def trial(self, endpoint: Endpoint, ensemble: str) -> Trial | None:
+        """None where the ensemble fits no route there."""
+        for (route, name), finding in self._found.get(endpoint, {}).items():
+            if name == ensemble and isinstance(finding, Ensemble) and route in self.routes:
+                return Trial(finding, self.routes[route].probe, self.routes[route].timeout)
+        return None
+
     async def watch(self) -> None:
         """Runs until it is cancelled."""
-        while True:
-            await self.look()
-            try:
-                await asyncio.wait_for(self._alarm.wait(), _INTERVAL)
-                await asyncio.sleep(0.1)  # whatever broke one call breaks its neighbours too: one look for all of them
-            except TimeoutError:
-                pass
-            self._alarm.clear()
+        try:
+            while True:
+                await self.look()
+                try:
+                    async with asyncio.timeout(_INTERVAL):  # not wait_for, which loses a cancellation that comes with an alarm
+                        await self._alarm.wait()
+                    await asyncio.sleep(0.1)  # whatever broke one call breaks its neighbours too: one look for all of them
+                except TimeoutError:
+                    pass
+                self._alarm.clear()
+        finally:
+            for look in self._looks.values():
+                look.cancel()
 
     async def look(self) -> None:
         await self._reload()
         self._round += 1
-        await asyncio.gather(*(self._examine(endpoint) for endpoint in self.endpoints))
+        endpoints = self.roster.endpoints
+        self._found = {endpoint: self._found.get(endpoint, {}) for endpoint in endpoints}
+        self._doubted = {doubt for doubt in self._doubted if doubt[0] in self._found}
+        for endpoint in endpoints:
+            if endpoint not in self._looks:
+                self._looks[endpoint] = asyncio.create_task(self._examine(endpoint))
+        if self._looks:
+            await asyncio.wait(self._looks.values(), timeout=_INTERVAL)
+        for endpoint in [endpoint for endpoint, look in self._looks.items() if look.done()]:
+            self._looks.pop(endpoint).result()
         self._draw()
 
     async def _reload(self) -> None:
@@ -75,51 +118,64 @@ class Survey:
             log.error("routes not reloaded, the former ones stay: %s", " | ".join(invalid.faults))
             return
         self.generation += 1
-        self._found = {endpoint.address: {} for endpoint in self.endpoints}
+        self._found = {}
         log.info("routes reloaded: generation %d, %d routes", self.generation, len(self.routes))
 
     async def _examine(self, endpoint: Endpoint) -> None:
+        began = monotonic()
         try:
-            if not endpoint.reachable:
-                endpoint.version = (await endpoint.metadata()).version
-                self._found[endpoint.address] = {}
-            endpoint.reachable = True
-            if self._round % _RECHECK == 0:
-                self._found[endpoint.address] = {}
-            for name in {target.ensemble for route in self.routes.values() for target in route.targets}:
-                await self._examine_ensemble(endpoint, name)
+            await endpoint.live()
+            if not endpoint.health.reachable:
+                await self._greet(endpoint)
+            names = {target.ensemble for route in self.routes.values() for target in route.targets}
+            anew = self._round % _RECHECK == 0
+            await asyncio.gather(*(self._examine_ensemble(endpoint, name, anew=anew) for name in names))
         except CallFailed as failed:
-            if endpoint.reachable or self._round == 1:
-                log.warning("endpoint %s can't be asked: %s", endpoint.address, failed.failure.name)
-            endpoint.reachable = False
-            endpoint.serving = frozenset()
+            # The control plane has one thread, and may be slow where inference is well.
+            if failed.failure is not LATE:
+                endpoint.health.lose(failed.failure.name)
+            elif endpoint.heard < began:
+                endpoint.health.lose("silent")
 
-    async def _examine_ensemble(self, endpoint: Endpoint, name: str) -> None:
-        found = self._found[endpoint.address]
+    async def _greet(self, endpoint: Endpoint) -> None:
+        endpoint.version = (await endpoint.metadata()).version
+        if is_outdated(endpoint.version) and endpoint.version not in self._outdated:
+            self._outdated.add(endpoint.version)
+            log.warning("Triton %s is older than 26.06: not for production (docs/triton.md says why)", endpoint.version)
+        self._found[endpoint] = {}
+        endpoint.health.greet()
+
+    async def _examine_ensemble(self, endpoint: Endpoint, name: str, *, anew: bool) -> None:
+        found = self._found.setdefault(endpoint, {})
         routes = [route for route in self.routes.values() if name in {target.ensemble for target in route.targets}]
+        doubted = (endpoint, name) in self._doubted
+        self._doubted.discard((endpoint, name))
+        known = all(isinstance(found.get((route.name, name)), Ensemble) for route in routes)
         try:
             if not await endpoint.model_ready(name):
-                findings: Findings = {(route.name, name): (f"{name} is not ready on {endpoint.address}",) for route in routes}
-            elif all(isinstance(found.get((route.name, name)), Ensemble) for route in routes):
-                findings = {}
+                faults = (f"{name} is not ready on {endpoint.address}",)
+            elif known and not anew and not doubted:
+                return
             else:
                 model = await endpoint.model(name)
-                findings = {(route.name, name): _bound(route, model) for route in routes}
+                steps = await endpoint.members(model)
+                found.update({(route.name, name): _bound(route, model, steps) for route in routes})
+                return
         except CallFailed as failed:
             if failed.failure.suspect == "endpoint":
                 raise
-            findings = {
-                (route.name, name): (f"{name} can't be served on {endpoint.address}: {failed.failure.name}",)
-                for route in routes
-            }
-        found.update(findings)
-        if any(isinstance(found.get((route.name, name)), Ensemble) for route in routes):
-            endpoint.serving |= {name}
-        else:
-            endpoint.serving -= {name}
+            if known and failed.failure is LATE:
+                return
+            faults = (f"{name} can't be served on {endpoint.address}: {failed.failure.name}",)
+        found.update({(route.name, name): faults for route in routes})
 
     def _draw(self) -> None:
-        servings = {name: self._serving(route) for name, route in self.routes.items()}
+        reachable = tuple(endpoint for endpoint in self.roster.endpoints if endpoint.health.reachable)
+        odd = {pair for route in self.routes.values() for pair in self._odd(route, reachable)}
+        for endpoint in reachable:
+            fits = {name for (_, name), finding in self._found.get(endpoint, {}).items() if isinstance(finding, Ensemble)}
+            endpoint.health.check(frozenset(name for name in fits if (endpoint, name) not in odd))
+        servings = {name: self._serving(route, odd) for name, route in self.routes.items()}
         for name, serving in servings.items():
             former = self.table.servings.get(name)
             if former is None or bool(former.ensembles) != bool(serving.ensembles) or former.faults != serving.faults:
@@ -127,31 +183,43 @@ class Survey:
         self.table = RouteTable(servings)
         self.ready = self.ready or all(serving.ensembles for serving in servings.values() if serving.route.required)
 
-    def _serving(self, route: Route) -> Serving:
+    def _odd(self, route: Route, endpoints: tuple[Endpoint, ...]) -> Iterator[tuple[Endpoint, str]]:
+        """Where an ensemble differs from that of the first endpoint that serves it."""
+        for target in route.targets:
+            key = (route.name, target.ensemble)
+            found = [(endpoint, self._found.get(endpoint, {}).get(key)) for endpoint in endpoints]
+            bound = [(endpoint, finding) for endpoint, finding in found if isinstance(finding, Ensemble)]
+            bound.sort(key=lambda pair: target.ensemble in pair[0].health.out)
+            for endpoint, finding in bound[1:]:
+                if finding != bound[0][1]:
+                    yield endpoint, target.ensemble
+
+    def _serving(self, route: Route, odd: set[tuple[Endpoint, str]]) -> Serving:
         ensembles: list[tuple[Ensemble, int]] = []
         faults: list[str] = []
         for target in route.targets:
             agreed: Ensemble | None = None
-            for endpoint in self.endpoints:
-                finding = self._found[endpoint.address].get((route.name, target.ensemble))
-                if not endpoint.reachable:
+            for endpoint in self.roster.endpoints:
+                finding = self._found.get(endpoint, {}).get((route.name, target.ensemble))
+                if not endpoint.health.reachable:
                     faults.append(f"{endpoint.address} can't be reached")
                 elif isinstance(finding, tuple):
                     faults.extend(finding)
-                elif finding is not None and agreed is not None and finding != agreed:
+                elif (endpoint, target.ensemble) in odd:
                     faults.append(f"{target.ensemble} on {endpoint.address} differs from the other endpoints'")
-                    endpoint.serving -= {target.ensemble}
-                elif finding is not None and target.ensemble in endpoint.serving:
+                elif reason := endpoint.health.out.get(target.ensemble):
+                    faults.append(f"{target.ensemble} is taken out on {endpoint.address}: {reason}")
+                else:
                     agreed = agreed or finding
             if agreed is not None and target.weight:
                 ensembles.append((agreed, target.weight))
-        reachable = any(endpoint.reachable for endpoint in self.endpoints)
+        reachable = any(endpoint.health.reachable for endpoint in self.roster.endpoints)
         return Serving(route, tuple(ensembles), tuple(dict.fromkeys(faults)), reachable)
 
 
-def _bound(route: Route, model: Model) -> Ensemble | tuple[str, ...]:
+def _bound(route: Route, model: Model, steps: Mapping[str, Model]) -> Ensemble | tuple[str, ...]:
     try:
-        return bind(route, model)
+        return bind(route, model, steps)
     except Mismatch as mismatch:
         return mismatch.faults
 

@@ -23,6 +23,10 @@ class Ensemble:
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By the role that they name the values of."""
     embedding_model: str = ""
+    capacity: int = field(default=0, compare=False)
+    """How many items one endpoint computes at once: those of its narrowest member. 0 where that is not known."""
+    remarks: tuple[str, ...] = field(default=(), compare=False)
+    """What its members make of the timeouts and priorities that are sent to them, where that is not what one would expect."""
     _fixed: dict[tuple[str, ...], bytes] = field(default_factory=dict, compare=False, repr=False)
 
     def request(self, texts: Sequence[bytes], roles: tuple[str, ...], request_id: str, timeout_us: int, priority: int) -> bytes:

@@ -12,6 +12,7 @@ from typing import Literal
 from grpc import StatusCode
 
 from app.errors import (
+    BadUpstreamResponse,
     DeadlineExceeded,
     ModelUnavailable,
     Overloaded,
@@ -21,7 +22,11 @@ from app.errors import (
     UpstreamError,
 )
 
-Suspicion = Literal["none", "ensemble", "endpoint"]
+Suspicion = Literal["none", "silence", "doubt", "contract", "ensemble", "ensembles", "endpoint"]
+"""What a failed call says of where it failed. `none`: nothing. `silence`: it was no answer, which tells nothing by itself.
+`doubt`: it may be ill, where it happens again and again. `contract`: the same, and the model may be another one by now. The
+rest is proof: one ensemble is ill here, or all are, or the endpoint itself is gone.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,41 +50,49 @@ def _unready(name: str, detail: str, suspect: Suspicion = "ensemble", refusal: t
     return Failure(name, refusal, detail, elsewhere=True, executed=False, suspect=suspect, retry_after=1)
 
 
-_LATE = Failure("deadline", DeadlineExceeded, "the model did not answer in the time given")
-_FULL = Failure("queue_full", Overloaded, "the model's queue is full", executed=False, retry_after=1)
+LATE = Failure("deadline", DeadlineExceeded, "the model did not answer in the time given", suspect="silence")
+_FULL = Failure("queue_full", Overloaded, "the model's queue is full", executed=False, suspect="silence", retry_after=1)
 _WAITED = Failure(
-    "queue_timeout", Overloaded, "the request waited in the model's queue for too long", executed=False, retry_after=1
+    "queue_timeout",
+    Overloaded,
+    "the request waited in the model's queue for too long",
+    executed=False,
+    suspect="silence",
+    retry_after=1,
 )
-_STOPPING = _unready("stopping", "the model server is shutting down", "endpoint", Unavailable)
+STOPPING = _unready("stopping", "the model server is shutting down", "endpoint", Unavailable)
 _ABSENT = _unready("not_ready", "the model is not loaded at present")
-_RESTRICTED = _unready("restricted", "the model server refuses the gateway", "endpoint")
-_GONE = _unready("unreachable", "the model server can't be reached", "endpoint", Unavailable)
-_STRANGE = _unready("unimplemented", "what answers is not the model server that was expected", "endpoint")
-_CUT = Failure("cut_off", Unavailable, "the connection to the model server broke", True, suspect="endpoint", retry_after=1)
-_SHED = Failure("model_unavailable", ModelUnavailable, "the model can't answer now", True, retry_after=1)
-_DROPPED = Failure("cancelled", Unavailable, "the model server dropped the request", True, retry_after=1)
+_RESTRICTED = _unready("restricted", "the model server refuses the gateway", "ensembles")
+GONE = _unready("unreachable", "the model server can't be reached", "endpoint", Unavailable)
+_STRANGE = _unready("unimplemented", "what answers is not the model server that was expected", "ensembles")
+_CUT = Failure("cut_off", Unavailable, "the connection to the model server broke", True, suspect="doubt", retry_after=1)
+_SHED = Failure("model_unavailable", ModelUnavailable, "the model can't answer now", True, suspect="doubt", retry_after=1)
+_DROPPED = Failure(
+    "cancelled_by_server", Unavailable, "the model server dropped the request", True, suspect="doubt", retry_after=1
+)
 _DEAD = Failure("step_dead", ModelUnavailable, "a step of the model has died", True, suspect="ensemble", retry_after=5)
-_GPU = Failure("gpu_lost", Unavailable, "the model server lost its GPU", True, suspect="endpoint", retry_after=5)
-_MEMORY = Failure("shm_full", Overloaded, "the model server is out of memory", retry_after=1)
+_GPU = Failure("gpu_lost", Unavailable, "the model server lost its GPU", True, suspect="ensembles", retry_after=5)
+_MEMORY = Failure("shm_full", Overloaded, "the model server is out of memory", suspect="doubt", retry_after=1)
 _BIG = Failure("too_large", TooLarge, "the request is too large for the model server", executed=False)
 _BIG_ANSWER = Failure("answer_too_large", UpstreamError, "the model's answer is too large")
-_REFUSED = Failure("refused", UpstreamError, "the model server refused the gateway's request")
-_FAILED = Failure("failed", UpstreamError, "the model failed on this request")
+_REFUSED = Failure("refused", UpstreamError, "the model server refused the gateway's request", suspect="contract")
+_FAILED = Failure("failed", UpstreamError, "the model failed on this request", suspect="doubt")
+BAD_ANSWER = Failure("bad_upstream_response", BadUpstreamResponse, "the model's answer can't be trusted", suspect="contract")
 
 _BROKEN = (
     "socket closed|connection reset|broken pipe|goaway|stream removed|transport closed|end of tcp stream|endpoint closing"
-    "|keepalive|http2 header with status|upstream connect error"
+    "|keepalive|http2 header with status|upstream connect error|max connection age|cancelling all calls"
 )
 """What gRPC's core says, or a proxy, of a connection that broke."""
 
 _TABLE: tuple[tuple[StatusCode, str, Failure], ...] = (
-    (StatusCode.DEADLINE_EXCEEDED, "", _LATE),
+    (StatusCode.DEADLINE_EXCEEDED, "", LATE),
     (StatusCode.UNAVAILABLE, "exceeds maximum queue size", _FULL),
     (StatusCode.UNAVAILABLE, "request timeout expired", _WAITED),
-    (StatusCode.UNAVAILABLE, "server is stopping|shutting down|server exiting", _STOPPING),
+    (StatusCode.UNAVAILABLE, "server is stopping|shutting down|server exiting", STOPPING),
     (StatusCode.UNAVAILABLE, "not at ready state|is not ready", _ABSENT),
     (StatusCode.UNAVAILABLE, "protocol is restricted", _RESTRICTED),
-    (StatusCode.UNAVAILABLE, "failed to connect|connection refused|errors resolving|dns resolution|no route to host", _GONE),
+    (StatusCode.UNAVAILABLE, "failed to connect|connection refused|errors resolving|dns resolution|no route to host", GONE),
     (StatusCode.UNAVAILABLE, f"{_BROKEN}|^$", _CUT),
     # Any other words are those of a step, and a step must not take the whole endpoint from the other models.
     (StatusCode.UNAVAILABLE, "", _SHED),
@@ -91,6 +104,7 @@ _TABLE: tuple[tuple[StatusCode, str, Failure], ...] = (
     (StatusCode.INTERNAL, "cuda error|device-side assert|illegal memory access|cuda failure", _GPU),
     (StatusCode.INTERNAL, "shared memory pool|no space left", _MEMORY),
     (StatusCode.INTERNAL, f"rst_stream|{_BROKEN}", _CUT),
+    (StatusCode.UNKNOWN, "^stream removed", _CUT),
     (StatusCode.CANCELLED, "", _DROPPED),
     (StatusCode.RESOURCE_EXHAUSTED, "sent message larger", _BIG),
     (StatusCode.RESOURCE_EXHAUSTED, "received message larger", _BIG_ANSWER),

@@ -99,15 +99,12 @@ def rounded(value: Any) -> Any:
 
 
 def sessions() -> list[tuple[Path, list[str]]]:
-    """The `conch` lines of each block, in order; those that stay in the foreground are tried elsewhere."""
-    found = []
+    """The `conch` lines of each document, in order; those that stay in the foreground are tried elsewhere."""
+    found: dict[Path, list[str]] = {}
     for document, _, text in blocks("console"):
-        lines = [
-            line.partition(" # ")[0].removeprefix("$ ").strip() for line in text.splitlines() if line.startswith("$ conch")
-        ]
-        if lines := [line for line in lines if not re.match(r"conch (up|serve)", line)]:
-            found.append((document, lines))
-    return [(document, lines) for document, lines in found if lines]
+        lines = [line.partition(" # ")[0].removeprefix("$ ").strip() for line in text.splitlines() if "$ conch" in line]
+        found.setdefault(document, []).extend(line for line in lines if not re.match(r"conch (up|serve)", line))
+    return [(document, lines) for document, lines in found.items() if lines]
 
 
 @pytest.mark.parametrize(("document", "lines"), named(sessions()))

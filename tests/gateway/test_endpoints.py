@@ -5,8 +5,6 @@ import os
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest_asyncio
 import tritonclient.grpc.aio as triton_client
 from google.protobuf.json_format import MessageToJson
 
+from tests.gateway.pair import Pair
 from tests.gateway.problems import CANARY, assert_problem
 from tests.gateway.process import ROOT, RunningGateway
 from tests.peers import Redis, Triton
@@ -33,52 +32,6 @@ routes:
     timeout_ms: {default: 2000}
     probe: "0"
 """
-
-
-@dataclass
-class Load:
-    """Callers who ask again and again, until they are told to stop."""
-
-    gateway: RunningGateway
-    codes: Counter[str] = field(default_factory=Counter)
-    stopped: bool = False
-
-    async def caller(self, model: str, text: str) -> None:
-        while not self.stopped:
-            answer = await self.gateway.classify(text, model=model)
-            self.codes["ok" if answer.status_code == 200 else answer.json()["code"]] += 1
-
-    @property
-    def failures(self) -> int:
-        return self.codes.total() - self.codes["ok"]
-
-
-@dataclass
-class Pair:
-    tritons: tuple[Triton, Triton]
-    gateway: RunningGateway
-
-    async def out(self, at: int) -> dict[str, str]:
-        """What is taken out on one of them, and why."""
-        return dict((await self.endpoint(at))["out"])
-
-    async def endpoint(self, at: int) -> dict[str, Any]:
-        endpoints = (await self.gateway.status())["endpoints"]
-        return next(dict(endpoint) for endpoint in endpoints if endpoint["address"] == self.tritons[at].grpc)
-
-    async def until(self, at: int, *, serves: str, yes: bool = True, seconds: float = 20) -> None:
-        async with asyncio.timeout(seconds):
-            while (serves in (await self.endpoint(at))["serving"]) is not yes:
-                await asyncio.sleep(0.05)
-
-    @asynccontextmanager
-    async def load(self, callers: int = 8, model: str = "noop", text: str = CANARY) -> AsyncIterator[Load]:
-        load = Load(self.gateway)
-        tasks = [asyncio.create_task(load.caller(model, text)) for _ in range(callers)]
-        await asyncio.sleep(0.3)
-        yield load
-        load.stopped = True
-        await asyncio.gather(*tasks)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -127,25 +80,6 @@ async def test_killing_one_costs_no_caller_anything(pair: Pair) -> None:
     assert await pair.gateway.count("conch_triton_retries_total", outcome="ok") > 0
 
 
-async def test_both_restarted_in_turn_cost_no_caller_anything(pair: Pair) -> None:
-    async with pair.load() as load:
-        for at, triton in enumerate(pair.tritons):
-            await triton.peer.stop(grace=20)
-            await triton.peer.start()
-            await pair.until(at, serves="noop")
-    assert load.failures == 0, load.codes
-    assert load.codes["ok"] > 100
-
-
-async def test_one_that_ends_while_it_is_busy_finishes_or_hands_over(pair: Pair) -> None:
-    async with pair.load(callers=4, model="sleepy", text="0.2") as load:
-        await pair.tritons[0].peer.stop(grace=20)
-        await asyncio.sleep(0.5)
-        await pair.tritons[0].peer.start()
-        await pair.until(0, serves="sleepy")
-    assert load.failures == 0, load.codes
-
-
 async def test_one_that_is_paused_is_left_out_in_seconds_and_back_when_it_goes_on(pair: Pair) -> None:
     async with pair.load(callers=4) as load:
         pair.tritons[0].peer.pause()
@@ -154,9 +88,9 @@ async def test_one_that_is_paused_is_left_out_in_seconds_and_back_when_it_goes_o
         assert monotonic() - paused < 6
         stuck = load.failures
         assert stuck <= 4, "those that were with it"
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(2)
         stuck = load.failures
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.5)
         assert load.failures == stuck
         pair.tritons[0].peer.resume()
         await pair.until(0, serves="noop")
@@ -183,6 +117,12 @@ async def test_a_dead_step_takes_its_ensemble_out_here_and_no_other_though_trito
     async with asyncio.timeout(5):
         while "noop is taken out on" not in await gateway.faults("noop"):
             await asyncio.sleep(0.05)
+        while await gateway.count("conch_triton_serving", ensemble="noop") != 1:
+            await asyncio.sleep(0.05)
+    where = {"endpoint": pair.tritons[0].grpc, "ensemble": "noop"}
+    assert await gateway.count("conch_triton_ejections_total", reason="step_dead", **where) == 1
+    assert await gateway.count("conch_triton_serving", **where) == 0
+    assert gateway.log().count(f"endpoint {pair.tritons[0].grpc} is taken out for noop: step_dead") == 1
 
     await pair.tritons[0].peer.kill()
     await pair.tritons[0].peer.start()
@@ -253,7 +193,9 @@ async def test_status_says_which_members_ignore_what_is_sent_to_them(pair: Pair)
     assert pair.gateway.log().count("older than 26.06") == 1
 
 
-async def test_a_queue_that_overflows_within_an_ensemble_hangs_triton_and_no_caller_for_long(pair: Pair, control: Any) -> None:
+async def test_a_queue_that_overflows_within_an_ensemble_hangs_triton_but_no_caller_and_a_rolling_restart_heals_it(
+    pair: Pair, control: Any
+) -> None:
     """Fixed in 26.03; before, the ensemble is gone until Triton starts anew, and Triton says that all is well."""
     gateway, narrow = pair.gateway, {"model": "narrow", "inputs": ["0"]}
     for _ in range(3):
@@ -268,7 +210,14 @@ async def test_a_queue_that_overflows_within_an_ensemble_hangs_triton_and_no_cal
     assert monotonic() - asked < 1
     assert (await gateway.classify(CANARY)).status_code == 200
 
-    await asyncio.gather(*(triton.peer.kill() for triton in pair.tritons))
-    await asyncio.gather(*(triton.peer.start() for triton in pair.tritons))
-    await pair.until(0, serves="narrow")
-    await pair.until(1, serves="narrow")
+    # A rolling restart heals it, and costs the callers of the other models nothing, those of a slow one neither.
+    async with pair.load() as quick, pair.load(callers=4, model="sleepy", text="0.2") as slow:
+        for at, triton in enumerate(pair.tritons):
+            await triton.peer.stop(grace=20)
+            await triton.peer.start()
+            for model in ("narrow", "noop", "sleepy"):
+                await pair.until(at, serves=model)
+    assert (quick.failures, slow.failures) == (0, 0), (quick.codes, slow.codes)
+    assert quick.codes["ok"] > 100
+    assert slow.codes["ok"] > 10
+    assert (await gateway.post("/v1/analyze", narrow)).status_code == 200

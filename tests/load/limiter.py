@@ -74,7 +74,7 @@ def by_conch(limiter: RedisLimiter, tenant: Tenant) -> Decide:
 
 async def by_redis_py(client: "redis.asyncio.Redis", tenant: Tenant) -> Decide:
     admit = Script.read("admit.lua")
-    account = Account.opened(terms_of(tenant, "x"), 1, admit, Script.read("refund.lua"))
+    account = Account.opened(terms_of(tenant, "x"), admit, Script.read("refund.lua"))
     words = account.admission(500, 7_000_000, b"member:7000000").split(b"\r\n")[2::2]
     digest = await client.script_load(admit.by_source.split(b"\r\n", 3)[3][:-2])
     keys, *arguments = words[2:]

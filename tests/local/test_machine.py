@@ -21,10 +21,10 @@ INSTALLED = dict.fromkeys(machine.PACKAGES, "1.26.4")
 @pytest.mark.parametrize(
     ("wrong", "what", "mend"),
     [
-        ({"system": "Darwin", "architecture": "arm64"}, "this is Darwin on arm64", "docker compose up"),
-        ({"architecture": "riscv64"}, "this is Linux on riscv64", "docker compose up"),
+        ({"system": "Darwin", "architecture": "arm64"}, "this is Darwin on arm64", "conch serve"),
+        ({"architecture": "riscv64"}, "this is Linux on riscv64", "conch serve"),
         ({"libc": "glibc 2.31"}, "needs glibc 2.35 or newer; this system has glibc 2.31", "Debian 12"),
-        ({"libc": ""}, "this system has another C library", "docker compose up"),
+        ({"libc": ""}, "this system has another C library", "conch serve"),
         ({"python": (3, 13)}, "needs Python 3.11 or 3.12; this is 3.13", "PYTHON=python3.12"),
         ({"library": None}, "Python 3.11 has no shared library here (libpython3.11.so.1.0)", "apt install libpython3.11"),
         ({"shared_memory": False}, "/dev/shm is missing", "mount -t tmpfs"),

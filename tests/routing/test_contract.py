@@ -117,3 +117,75 @@ def test_every_fault_is_told_at_once() -> None:
     with pytest.raises(Mismatch) as raised:
         bind(route(), Model.of(model("m", {}, inputs={}, max_batch=0, decoupled=True)))
     assert len(raised.value.faults) == 4
+
+
+QUEUE = "default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 1000000 allow_timeout_override: true }"
+LEVELS = "priority_levels: 3 default_priority_level: 2"
+NO_TIMEOUTS, NO_PRIORITIES = "ignores the timeouts", "ignores the priorities"
+QUEUES: dict[str, tuple[str, list[str]]] = {
+    "all that is sent": (f"dynamic_batching {{ {QUEUE} {LEVELS} }}", []),
+    "no batcher": ("", [NO_TIMEOUTS, NO_PRIORITIES]),
+    "no policy": ("dynamic_batching { }", [NO_TIMEOUTS, NO_PRIORITIES]),
+    "no priorities": (f"dynamic_batching {{ {QUEUE} }}", [NO_PRIORITIES]),
+    "one level only": (f"dynamic_batching {{ {QUEUE} priority_levels: 1 default_priority_level: 1 }}", [NO_PRIORITIES]),
+    "no timeout of its own": (
+        f"dynamic_batching {{ default_queue_policy {{ allow_timeout_override: true }} {LEVELS} }}",
+        [NO_TIMEOUTS],
+    ),
+    "a timeout that no request may shorten": (
+        f"dynamic_batching {{ default_queue_policy {{ default_timeout_microseconds: 1 }} {LEVELS} }}",
+        [NO_TIMEOUTS],
+    ),
+    "a level with a policy of its own, without": (
+        f"dynamic_batching {{ {QUEUE} {LEVELS} priority_queue_policy {{ key: 3 value {{ max_queue_size: 9 }} }} }}",
+        [NO_TIMEOUTS],
+    ),
+}
+
+
+def step(name: str, rest: str = "", batch: int = 8) -> Model:
+    return Model.parse(f'name: "{name}" max_batch_size: {batch} {rest}')
+
+
+@pytest.mark.parametrize(("queue", "remarks"), QUEUES.values(), ids=QUEUES)
+def test_a_member_that_ignores_what_is_sent_is_remarked_upon(queue: str, remarks: list[str]) -> None:
+    config = model("m", SCORES, parameters=LABELS)
+    for name in ("a", "a", "gone"):
+        config.ensemble_scheduling.step.add(model_name=name, model_version=1)
+    ensemble = bind(route(), Model.of(config), {"a": step("a", queue)})
+    assert len(ensemble.remarks) == len(remarks)
+    for said, expected in zip(ensemble.remarks, remarks, strict=True):
+        assert said.startswith(f"a {expected}")
+
+
+CPU = "instance_group { kind: KIND_CPU count: 3 }"
+TWO_GPUS = "instance_group { kind: KIND_GPU count: 2 gpus: [0, 1] } instance_group { kind: KIND_CPU count: 1 }"
+PASSIVE = "instance_group { kind: KIND_CPU count: 3 } instance_group { kind: KIND_CPU count: 5 passive: true }"
+CAPACITIES: dict[str, tuple[list[Model], int]] = {
+    "the narrowest member": ([step("a", CPU, 8), step("b", CPU, 4), step("c", CPU, 64)], 12),
+    "a member that does not batch": ([step("a", CPU, 0), step("b", CPU)], 3),
+    "instances on each GPU": ([step("a", TWO_GPUS, 8)], 40),
+    "passive instances": ([step("a", PASSIVE, 1)], 3),
+    "a member that is not known": ([step("a", CPU)], 0),
+}
+
+
+@pytest.mark.parametrize(("members", "capacity"), CAPACITIES.values(), ids=CAPACITIES)
+def test_an_ensemble_computes_as_much_at_once_as_its_narrowest_member(members: list[Model], capacity: int) -> None:
+    config = model("m", SCORES, parameters=LABELS)
+    for name in [member.name for member in members] if capacity else ["a", "gone"]:
+        config.ensemble_scheduling.step.add(model_name=name, model_version=1)
+    assert bind(route(), Model.of(config), {member.name: member for member in members}).capacity == capacity
+
+
+def test_a_model_that_is_no_ensemble_is_its_own_only_member() -> None:
+    config = model("m", SCORES, parameters=LABELS, max_batch=4)
+    config.instance_group.add(count=2)
+    assert bind(route(), Model.of(config)).capacity == 8
+    assert len(bind(route(), Model.of(config)).remarks) == 2
+
+
+def test_how_much_it_computes_makes_no_ensemble_another_one() -> None:
+    small, large = (model("m", SCORES, parameters=LABELS) for _ in range(2))
+    large.instance_group.add(count=9)
+    assert bind(route(), Model.of(small)) == bind(route(), Model.of(large))

@@ -48,16 +48,12 @@ async def house(
     models = {"good": model("good", SCORES), "other": model("other", SCORES)} | {
         name: config for name, (config, _) in MISMATCHING.items()
     }
-    fakes = (FakeTriton(dict(models)), FakeTriton(dict(models)))
-    for fake in fakes:
-        await fake.start()
     routes = tmp_path_factory.mktemp("routes") / "routes.yaml"
     routes.write_text(chart(good="good", **{name: name for name in MISMATCHING}))
-    addresses = ",".join(fake.address for fake in fakes)
-    gateway = await gateways(TRITON=addresses, REDIS_URL=redis.url, ROUTES_FILE=str(routes))
-    yield House(gateway, fakes, routes)
-    for fake in fakes:
-        await fake.stop()
+    async with FakeTriton.serving(models) as first, FakeTriton.serving(models) as second:
+        addresses = f"{first.address},{second.address}"
+        gateway = await gateways(TRITON=addresses, REDIS_URL=redis.url, ROUTES_FILE=str(routes))
+        yield House(gateway, (first, second), routes)
 
 
 @pytest.mark.parametrize("name", MISMATCHING)

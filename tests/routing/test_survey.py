@@ -9,6 +9,7 @@ import pytest_asyncio
 from app.routing.chart import read_chart
 from app.routing.survey import Survey
 from app.triton.client import ChannelOptions, Endpoint
+from app.triton.discovery import Roster
 from tests.fakes.triton import REMARKS, FakeTriton, model
 
 SCORES = {"SCORES": ("FP32", (3,)), **REMARKS}
@@ -36,22 +37,19 @@ class Scene:
         return " | ".join(self.survey.table.servings[route].faults)
 
     def where(self, name: str = "m") -> list[int]:
-        return [at for at, endpoint in enumerate(self.survey.endpoints) if name in endpoint.serving]
+        return [at for at, endpoint in enumerate(self.survey.roster.endpoints) if name in endpoint.health.serving]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    fakes = (FakeTriton({"m": model("m", SCORES)}), FakeTriton({"m": model("m", SCORES)}))
-    for fake in fakes:
-        await fake.start()
     file = tmp_path / "routes.yaml"
     file.write_text(ROUTES)
-    endpoints = tuple(Endpoint(fake.address, ChannelOptions()) for fake in fakes)
-    yield Scene(fakes, Survey(file, read_chart(file), endpoints))
-    for endpoint in endpoints:
-        await endpoint.close()
-    for fake in fakes:
-        await fake.stop()
+    models = {"m": model("m", SCORES)}
+    async with FakeTriton.serving(models) as first, FakeTriton.serving(models) as second:
+        roster = Roster((first.address, second.address), lambda address, name: Endpoint(address, ChannelOptions()))
+        await roster.refresh()
+        yield Scene((first, second), Survey(file, read_chart(file), roster))
+        await roster.close()
 
 
 async def test_nothing_is_served_before_the_first_look(scene: Scene) -> None:
@@ -111,6 +109,6 @@ async def test_an_endpoint_that_comes_back_with_another_model_is_looked_at_anew(
     assert scene.where() == [0]
     scene.fakes[1].models["m"] = model("m", OTHER)
     await scene.fakes[1].start()
-    while not scene.survey.endpoints[1].reachable:
+    while not scene.survey.roster.endpoints[1].health.reachable:
         await scene.look()
     assert scene.where() == [0]

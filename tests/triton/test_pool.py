@@ -11,6 +11,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from app.deadline import Deadline
 from app.errors import (
+    BadUpstreamResponse,
     DeadlineExceeded,
     ModelUnavailable,
     Overloaded,
@@ -19,10 +20,16 @@ from app.errors import (
     Unavailable,
     UpstreamError,
 )
+from app.triton.budget import RetryBudget
 from app.triton.client import ChannelOptions, Endpoint
-from app.triton.pool import Observed, Pool
+from app.triton.discovery import Roster
+from app.triton.ensemble import Ensemble
+from app.triton.pool import Batch, Observed, Pool
+from app.triton.tensor import Rows, TensorSpec
 from tests.fakes.triton import FakeTriton, aborting, never
 from tests.gateway.stage import staged_models
+
+WORDS = Ensemble("words", "", 64, TensorSpec("TEXT", "BYTES", (1,)), {"scores": TensorSpec("SCORES", "FP32", (3,))})
 
 
 @dataclass
@@ -47,11 +54,9 @@ class Pair:
         for fake in self.fakes:
             fake.behaviours["words"] = behave
 
-    async def infer(self, seconds: float = 5) -> pb.ModelInferResponse:
-        request = pb.ModelInferRequest(model_name="words", raw_input_contents=[b"\1\0\0\0x"])
-        request.inputs.add(name="TEXT", datatype="BYTES", shape=[1, 1])
-        request.outputs.add(name="SCORES")
-        return await self.pool.infer("words", request.SerializeToString(), Deadline.after(seconds))
+    async def infer(self, seconds: float = 5) -> tuple[str, dict[str, Rows]]:
+        request = WORDS.request([b"x"], ("scores",), "r", 1, 0)
+        return await self.pool.infer(Batch(WORDS, request, ("scores",), 1), Deadline.after(seconds))
 
     @property
     def asked(self) -> int:
@@ -60,26 +65,26 @@ class Pair:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def pair() -> AsyncIterator[Pair]:
-    fakes = (FakeTriton(staged_models()), FakeTriton(staged_models()))
-    for fake in fakes:
-        await fake.start()
-    endpoints = tuple(Endpoint(fake.address, ChannelOptions(message_bytes=100_000)) for fake in fakes)
-    for endpoint in endpoints:
-        endpoint.reachable, endpoint.serving = True, frozenset({"words"})
-    observed: list[Observed] = []
-    alarms: list[str] = []
-    yield Pair(fakes, Pool(endpoints, observed.append, lambda: alarms.append("!")), observed, alarms)
-    for endpoint in endpoints:
-        await endpoint.close()
-    for fake in fakes:
-        await fake.stop()
+    async with FakeTriton.serving(staged_models()) as first, FakeTriton.serving(staged_models()) as second:
+        roster = Roster(
+            (first.address, second.address), lambda address, name: Endpoint(address, ChannelOptions(message_bytes=100_000))
+        )
+        await roster.refresh()
+        for endpoint in roster.endpoints:
+            endpoint.health.greet()
+            endpoint.health.check(frozenset({"words"}))
+        observed: list[Observed] = []
+        alarms: list[str] = []
+        pool = Pool(roster, observed.append, lambda endpoint, ensemble: alarms.append(ensemble), RetryBudget())
+        yield Pair((first, second), pool, observed, alarms)
+        await roster.close()
 
 
 ELSEWHERE = {
     "draining": (grpc.StatusCode.UNAVAILABLE, "Server is stopping", "stopping"),
     "not loaded": (grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'words' is not found", "not_ready"),
     "cut off": (grpc.StatusCode.UNAVAILABLE, "Socket closed", "cut_off"),
-    "dropped": (grpc.StatusCode.CANCELLED, "", "cancelled"),
+    "dropped": (grpc.StatusCode.CANCELLED, "", "cancelled_by_server"),
     "a dead step": (grpc.StatusCode.INTERNAL, "Stub process 'x_0_0' is not healthy.", "step_dead"),
 }
 
@@ -89,7 +94,7 @@ async def test_what_never_ran_is_tried_once_on_the_other_endpoint(
     pair: Pair, code: grpc.StatusCode, message: str, outcome: str
 ) -> None:
     pair.all_do(aborting(code, message))
-    assert (await pair.infer()).model_name == "words"
+    assert (await pair.infer())[0] == "1"
     assert pair.outcomes == [outcome, "ok"]
     assert [len(fake.asked) for fake in pair.fakes] == [1, 1]
 
@@ -100,7 +105,6 @@ async def test_there_is_no_third_try(pair: Pair, message: str) -> None:
     with pytest.raises(Unavailable):
         await pair.infer()
     assert pair.asked == 2
-    assert len(pair.alarms) == 2
 
 
 FINAL: dict[str, tuple[grpc.StatusCode, str, type[Refusal]]] = {
@@ -119,7 +123,6 @@ async def test_what_would_only_add_load_is_not_tried_again(
     with pytest.raises(refusal):
         await pair.infer()
     assert pair.asked == 1
-    assert not pair.alarms
 
 
 async def test_nothing_is_tried_after_the_deadline(pair: Pair) -> None:
@@ -152,8 +155,8 @@ async def test_when_all_are_gone_it_is_said_without_a_call(pair: Pair) -> None:
 
 
 async def test_a_model_that_nobody_serves_is_unavailable(pair: Pair) -> None:
-    for endpoint in pair.pool.endpoints:
-        endpoint.serving = frozenset()
+    for endpoint in pair.pool.roster.endpoints:
+        endpoint.health.check(frozenset())
     with pytest.raises(ModelUnavailable):
         await pair.infer()
 
@@ -173,7 +176,7 @@ async def test_the_endpoint_with_less_to_do_is_chosen(pair: Pair) -> None:
 
 async def test_a_request_above_the_cap_is_too_large_and_an_answer_above_it_can_not_be_read(pair: Pair) -> None:
     with pytest.raises(TooLarge):
-        await pair.pool.infer("words", b"\x0a\x05words" + b"\x3a\xc0\x9a\x0c" + b"x" * 200_000, Deadline.after(5))
+        await pair.pool.infer(Batch(WORDS, b"x" * 200_000, ("scores",), 1), Deadline.after(5))
 
     async def enormous(request: pb.ModelInferRequest, context: grpc.aio.ServicerContext) -> pb.ModelInferResponse:
         return pb.ModelInferResponse(raw_output_contents=[b"x" * 200_000])
@@ -182,3 +185,51 @@ async def test_a_request_above_the_cap_is_too_large_and_an_answer_above_it_can_n
     with pytest.raises(UpstreamError):
         await pair.infer()
     assert not pair.alarms
+
+
+async def test_second_tries_end_when_the_budget_for_them_is_spent(pair: Pair) -> None:
+    async def dropped(request: pb.ModelInferRequest, context: grpc.aio.ServicerContext) -> pb.ModelInferResponse:
+        await context.abort(grpc.StatusCode.CANCELLED, "")
+        raise AssertionError
+
+    for fake in pair.fakes:
+        fake.behaviours["words"] = dropped
+    answers = await asyncio.gather(*(pair.infer() for _ in range(50)), return_exceptions=True)
+    assert all(isinstance(answer, Unavailable) for answer in answers)
+    again = [call.outcome for call in pair.observed if call.again]
+    assert 0 < again.count("cancelled_by_server") <= 10 + 50 // 10
+    assert again.count("denied") > 0
+
+
+async def test_two_that_have_as_much_to_do_are_asked_alike(pair: Pair) -> None:
+    for _ in range(60):
+        await pair.infer()
+    assert min(len(fake.asked) for fake in pair.fakes) > 10
+
+
+async def test_an_answer_of_nothing_is_a_bad_one(pair: Pair) -> None:
+    async def nothing(request: pb.ModelInferRequest, context: grpc.aio.ServicerContext) -> pb.ModelInferResponse:
+        return pb.ModelInferResponse()
+
+    pair.all_do(nothing)
+    with pytest.raises(BadUpstreamResponse):
+        await pair.infer()
+    assert pair.outcomes == ["bad_upstream_response"]
+    assert pair.alarms == ["words"]
+
+
+async def test_no_call_is_forgotten_whatever_became_of_it(pair: Pair) -> None:
+    pair.all_do(
+        aborting(grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size"),
+        aborting(grpc.StatusCode.INTERNAL, "boom"),
+        aborting(grpc.StatusCode.INTERNAL, "Stub process 'x_0_0' is not healthy."),
+        never,
+    )
+    await asyncio.gather(*(pair.infer(0.2) for _ in range(5)), return_exceptions=True)
+    gone = asyncio.create_task(pair.infer())
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.wait([gone])
+    for endpoint in pair.pool.roster.endpoints:
+        assert endpoint.in_flight == 0
+        assert endpoint.health.record("words").in_flight == 0

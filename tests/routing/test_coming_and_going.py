@@ -1,0 +1,85 @@
+"""Endpoints that come and go, and those that are slow to say that they are there."""
+
+import asyncio
+from time import monotonic
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2 as pb
+
+from app.errors import Unavailable
+from tests.routing.ward import PROBE, Open
+
+
+async def test_an_endpoint_that_stops_and_starts_again_is_probed_before_it_serves(ward: Open) -> None:
+    scene = await ward(2)
+    await scene.fakes[0].stop()
+    await scene.becomes(1)
+    scene.fakes[0].asked.clear()
+    await scene.fakes[0].start()
+    await scene.becomes(0, 1)
+    assert [asked.texts for asked in scene.fakes[0].asked if asked.request.model_name == "m"] == [[PROBE]]
+
+
+async def test_when_none_can_be_reached_it_is_said_at_once(ward: Open) -> None:
+    scene = await ward(2)
+    for fake in scene.fakes:
+        await fake.stop()
+    await scene.becomes()
+    with pytest.raises(Unavailable):
+        await scene.infer()
+
+
+async def test_a_new_address_serves_within_two_seconds_and_one_that_vanished_is_asked_no_more(ward: Open) -> None:
+    scene = await ward(2, named=1)
+    assert scene.serving() == [0]
+    began = monotonic()
+    scene.addresses = [fake.address for fake in scene.fakes]
+    await scene.becomes(0, 1)
+    assert monotonic() - began < 2
+
+    async def slow(request: pb.ModelInferRequest, context: grpc.aio.ServicerContext) -> pb.ModelInferResponse:
+        await asyncio.sleep(1.5)
+        return scene.fakes[0].well_formed(request)
+
+    scene.fakes[0].behaviours["m"] = slow
+    running = [asyncio.create_task(scene.infer()) for _ in range(8)]
+    await scene.fakes[0].arrived.wait()
+    scene.addresses = [scene.fakes[1].address]
+    await scene.becomes(1)
+    asked = len(scene.fakes[0].asked)
+    assert await scene.tried(10) == ["ok"] * 10
+    assert await asyncio.gather(*running) == ["1"] * 8, "what had begun there is finished"
+    assert len(scene.fakes[0].asked) == asked
+
+
+async def test_a_silent_endpoint_keeps_nobody_from_hearing_of_a_new_one(ward: Open) -> None:
+    scene = await ward(2, named=1)
+    scene.fakes[0].stall = 30
+    began = monotonic()
+    scene.addresses = [fake.address for fake in scene.fakes]
+    await scene.becomes(1)
+    assert monotonic() - began < 6
+
+
+async def test_a_control_plane_that_is_slow_takes_nothing_from_an_endpoint_that_answers(ward: Open) -> None:
+    scene = await ward(1)
+    scene.fakes[0].stall = 30
+    ended = monotonic() + 3
+    while monotonic() < ended:
+        assert await scene.tried(1) == ["ok"]
+        await asyncio.sleep(0.05)
+    assert scene.serving() == [0]
+    scene.fakes[0].stall = 0
+
+
+@pytest.mark.parametrize(("version", "told"), [("2.51.0", True), ("2.70.1", False)])
+async def test_a_version_below_the_floor_is_warned_about_once(
+    ward: Open, caplog: pytest.LogCaptureFixture, version: str, told: bool
+) -> None:
+    scene = await ward(2, named=0)
+    for fake in scene.fakes:
+        fake.version = version
+    scene.addresses = [fake.address for fake in scene.fakes]
+    await scene.becomes(0, 1)
+    assert caplog.text.count("older than 26.06") == told
