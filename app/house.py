@@ -149,7 +149,7 @@ class House:
         return self.tokens.keys.items() if self.tokens else ()
 
     def _connect(self, address: str, server_name: str) -> Endpoint:
-        return Endpoint(address, _channel_options(self.settings), server_name, self._count_ejection)
+        return Endpoint(address, channel_options(self.settings), server_name, self._count_ejection)
 
     def _count_call(self, call: Observed) -> None:
         if call.again:
@@ -178,7 +178,7 @@ class House:
             metrics.jwks_failures.labels(name).set(keys.failures)
 
 
-def _channel_options(settings: Settings) -> ChannelOptions:
+def channel_options(settings: Settings) -> ChannelOptions:
     """The files are read for each new endpoint, so that it gets the certificates of the day."""
     files = (settings.triton_tls_ca_file, settings.triton_tls_cert_file, settings.triton_tls_key_file)
     ca, certificate, key = (file.read_bytes() if file else None for file in files)

@@ -21,10 +21,12 @@ def check(routes: Path | None, tenants: Path | None, tokens: Path | None, reposi
 
     Exits with 1 when anything is wrong, and says each fault in one line.
     """
+    from app.house import channel_options
     from app.routing.inspection import inspect
 
     settings = settings_or_fail()
-    report = asyncio.run(inspect(routes or settings.routes_file, tenants or settings.tenants_file, repository, triton))
+    files = (routes or settings.routes_file, tenants or settings.tenants_file)
+    report = asyncio.run(inspect(*files, repository, triton, channel_options(settings)))
     tokens = tokens or settings.tokens_file
     faults = [*report.faults, *(_faults_of_tokens(tokens) if tokens else ())]
     for line in report.remarks:
@@ -55,10 +57,12 @@ def draft(triton: str) -> None:
 
     Every model that takes one text and batches becomes a route; what can't be guessed is left as a comment.
     """
+    from app.house import channel_options
     from app.routing.draft import draft_routes
     from app.triton.client import CallFailed
 
+    options = channel_options(settings_or_fail())
     try:
-        click.echo(asyncio.run(draft_routes(triton)), nl=False)
+        click.echo(asyncio.run(draft_routes(triton, options)), nl=False)
     except CallFailed as failed:
         fail([f"{triton}: {failed.failure.detail}"])

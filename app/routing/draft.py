@@ -13,9 +13,9 @@ _MOST_LABELS = 64
 _REMARKS = {"tokens": ("TOK", ("INT32", "INT64")), "truncated": ("TRUNC", ("BOOL",)), "error": ("ERR", ("BYTES",))}
 
 
-async def draft_routes(address: str) -> str:
+async def draft_routes(address: str, options: ChannelOptions) -> str:
     """The file's text; raises `CallFailed`."""
-    endpoint = Endpoint(address, ChannelOptions())
+    endpoint = Endpoint(address, options)
     try:
         models = [await endpoint.model(name) for name in sorted(await endpoint.index())]
     finally:

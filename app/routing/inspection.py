@@ -24,7 +24,9 @@ class Report:
     remarks: list[str] = field(default_factory=list)
 
 
-async def inspect(routes_file: Path, tenants_file: Path, repository: Path | None, triton: str | None) -> Report:
+async def inspect(
+    routes_file: Path, tenants_file: Path, repository: Path | None, triton: str | None, options: ChannelOptions
+) -> Report:
     report = Report()
     routes = _routes(routes_file, report)
     tenants = _tenants(tenants_file, report)
@@ -32,7 +34,7 @@ async def inspect(routes_file: Path, tenants_file: Path, repository: Path | None
     if repository is not None:
         _check_repository(repository, routes, report)
     if triton is not None:
-        await _check_live(triton, routes, report)
+        await _check_live(triton, options, routes, report)
     return report
 
 
@@ -120,8 +122,8 @@ def _check_binding(where: str, route: Route, model: Model, steps: Mapping[str, M
         report.remarks += [f"{where}: {remark}" for remark in ensemble.remarks]
 
 
-async def _check_live(address: str, routes: Mapping[str, Route], report: Report) -> None:
-    endpoint = Endpoint(address, ChannelOptions())
+async def _check_live(address: str, options: ChannelOptions, routes: Mapping[str, Route], report: Report) -> None:
+    endpoint = Endpoint(address, options)
     try:
         version = (await endpoint.metadata()).version
         report.remarks.append(f"{address}: Triton {version}")

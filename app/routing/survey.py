@@ -58,6 +58,7 @@ class Survey:
         self._outdated: set[str] = set()
         self._round = 0
         self._alarm = asyncio.Event()
+        self._silent: set[Endpoint] = set()
 
     def alarm(self) -> None:
         """Look again at once."""
@@ -97,6 +98,7 @@ class Survey:
         endpoints = self.roster.endpoints
         self._found = {endpoint: self._found.get(endpoint, {}) for endpoint in endpoints}
         self._doubted = {doubt for doubt in self._doubted if doubt[0] in self._found}
+        self._silent &= self._found.keys()
         for endpoint in endpoints:
             if endpoint not in self._looks:
                 self._looks[endpoint] = asyncio.create_task(self._examine(endpoint))
@@ -109,6 +111,10 @@ class Survey:
     async def _reload(self) -> None:
         stamp = _stamp(self._path)
         if stamp == self._stamp:
+            return
+        # Half a file can be valid, and means fewer routes: let the writer finish.
+        await asyncio.sleep(0.1)
+        if _stamp(self._path) != stamp:
             return
         self._stamp = stamp
         try:
@@ -130,12 +136,15 @@ class Survey:
             names = {target.ensemble for route in self.routes.values() for target in route.targets}
             anew = self._round % _RECHECK == 0
             await asyncio.gather(*(self._examine_ensemble(endpoint, name, anew=anew) for name in names))
+            self._silent.discard(endpoint)
         except CallFailed as failed:
             # The control plane has one thread, and may be slow where inference is well.
             if failed.failure is not LATE:
                 endpoint.health.lose(failed.failure.name)
-            elif endpoint.heard < began:
+            elif endpoint.heard < began and endpoint in self._silent:
                 endpoint.health.lose("silent")
+            elif endpoint.heard < began:
+                self._silent.add(endpoint)  # once may be a machine out of breath
 
     async def _greet(self, endpoint: Endpoint) -> None:
         endpoint.version = (await endpoint.metadata()).version
@@ -181,7 +190,14 @@ class Survey:
             if former is None or bool(former.ensembles) != bool(serving.ensembles) or former.faults != serving.faults:
                 _tell(serving)
         self.table = RouteTable(servings)
-        self.ready = self.ready or all(serving.ensembles for serving in servings.values() if serving.route.required)
+        required = [serving for serving in servings.values() if serving.route.required]
+        # Where no route is required, one that is served will do.
+        served = (
+            all(serving.ensembles for serving in required)
+            if required
+            else any(serving.ensembles for serving in servings.values())
+        )
+        self.ready = self.ready or served
 
     def _odd(self, route: Route, endpoints: tuple[Endpoint, ...]) -> Iterator[tuple[Endpoint, str]]:
         """Where an ensemble differs from that of the first endpoint that serves it."""
@@ -231,9 +247,9 @@ def _tell(serving: Serving) -> None:
         log.warning("route %s can't be served: %s", serving.route.name, "; ".join(serving.faults))
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _stamp(path: Path) -> tuple[int, int, int]:
     try:
         stat = path.stat()
     except OSError:
-        return (0, 0)
-    return (stat.st_mtime_ns, stat.st_size)
+        return 0, 0, 0
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

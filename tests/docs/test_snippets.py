@@ -15,8 +15,8 @@ import yaml
 from app.api.schemas import Problem
 from app.local.watchdog import Watchdog
 from app.routing.chart import read_chart
-from app.tenancy.snapshot import load
 from app.tenancy.issuer import read_issuers
+from app.tenancy.snapshot import load
 from tests.gateway.process import RunningGateway
 from tests.peers import Redis, Triton
 

@@ -38,7 +38,7 @@ async def test_at_three_times_its_capacity_the_model_goes_on_at_full_speed_and_t
     async with FakeTriton.serving({"slow": model("slow", {"SCORES": ("FP32", (2,)), **REMARKS})}) as fake:
         fake.behaviours["slow"] = instances(fake)
         settings = {"TRITON": fake.address, "REDIS_URL": redis.url, "ROUTES_FILE": str(tmp_path / "routes.yaml")}
-        gateway = await start_gateway(**settings, BERTH_WAIT_MS="200", ready="/livez")
+        gateway = await start_gateway(**settings, ready="/livez")
         await gateway.classify("warm", model="slow")
 
         alone = await closed_loop(gateway, callers=INSTANCES, seconds=1.5)

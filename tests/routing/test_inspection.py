@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.routing.inspection import inspect
+from app.triton.client import ChannelOptions
 
 ROUTES = "routes: {noop: {task: classify, targets: [{ensemble: noop}], limits: {characters: 1000}}}\n"
 
@@ -27,7 +28,7 @@ async def test_a_plan_whose_burst_is_below_what_a_route_takes_is_pointed_out(
     routes, tenants = tmp_path / "routes.yaml", tmp_path / "tenants.yaml"
     routes.write_text(ROUTES)
     tenants.write_text(f"plans: {{p: {limits}}}\ntenants: {{acme: {{plan: p, models: ['*'], keys: []}}}}\n")
-    report = await inspect(routes, tenants, None, None)
+    report = await inspect(routes, tenants, None, None, ChannelOptions())
     assert report.faults == []
     said = [remark for remark in report.remarks if remark.startswith("tenant")]
     assert len(said) == (burst is not None)
