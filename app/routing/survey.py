@@ -141,10 +141,16 @@ class Survey:
             # The control plane has one thread, and may be slow where inference is well.
             if failed.failure is not LATE:
                 endpoint.health.lose(failed.failure.name)
-            elif endpoint.heard < began and endpoint in self._silent:
-                endpoint.health.lose("silent")
             elif endpoint.heard < began:
-                self._silent.add(endpoint)  # once may be a machine out of breath
+                self._suspect_silence(endpoint)
+
+    def _suspect_silence(self, endpoint: Endpoint) -> None:
+        """The last one is given a second chance: nobody could take over, and the whole machine may be out of breath."""
+        is_last = not any(other.health.reachable for other in self.roster.endpoints if other is not endpoint)
+        if is_last and endpoint not in self._silent:
+            self._silent.add(endpoint)
+        else:
+            endpoint.health.lose("silent")
 
     async def _greet(self, endpoint: Endpoint) -> None:
         endpoint.version = (await endpoint.metadata()).version
