@@ -15,11 +15,12 @@ _WEIGHT = 0.1
 
 
 class Bulkhead:
-    """So many berths, and a queue of at most as many waiters, the highest priority first and then the earliest.
+    """So many berths, and a queue before them, the highest priority first and then the earliest.
 
-    A waiter waits for `patience` seconds at most, and never into the time that the call itself will need. Where the queue is
-    full, a waiter of lower priority gives way. An ensemble runs on when its caller has left or its deadline has passed (Triton
-    looks only between steps), so that such a call holds its berth for the rest of the usual service time.
+    A waiter waits for `patience` seconds at most, and never into the time that the call itself will need. The queue is as long
+    as can be served in that time; where it is full, a waiter of lower priority gives way. An ensemble runs on when its caller
+    has left or its deadline has passed (Triton looks only between steps), so that such a call holds its berth for the rest of
+    the usual service time.
     """
 
     def __init__(self, name: str, berths: int, *, patience: float = 1.0) -> None:
@@ -43,7 +44,7 @@ class Bulkhead:
             self.taken += 1
             return
         patience = min(self._patience, deadline.remaining() - self.service)
-        if patience <= 0 or (self.waiting >= self.berths and not self._displace(priority)):
+        if patience <= 0 or (self.waiting >= self._room() and not self._displace(priority)):
             raise self._overloaded()
         await self._wait(priority, patience)
 
@@ -86,6 +87,9 @@ class Bulkhead:
             raise
         finally:
             self.waiting -= 1
+
+    def _room(self) -> int:
+        return max(self.berths, int(self.berths * self._patience / self.service)) if self.service else self.berths
 
     def _displace(self, priority: int) -> bool:
         """Send the latest waiter of the lowest priority away, where that is lower than `priority`."""

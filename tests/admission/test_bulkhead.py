@@ -82,6 +82,19 @@ async def test_the_queue_holds_as_many_as_there_are_berths_and_refuses_more_at_o
     assert (bulkhead.taken, bulkhead.waiting) == (0, 0)
 
 
+async def test_the_queue_is_as_long_as_can_be_served_in_the_time_that_one_waits() -> None:
+    bulkhead = Bulkhead("b", 1, patience=0.5)
+    bulkhead.service = 0.1
+    guests = [Guest(bulkhead) for _ in range(1 + 5)]
+    await settle()
+    assert bulkhead.waiting == 5
+    with pytest.raises(Overloaded):
+        await bulkhead.take(2, soon())
+    for guest in guests:
+        guest.leave.set()
+    await asyncio.gather(*(guest.task for guest in guests))
+
+
 async def test_a_full_queue_sends_the_lowest_priority_away_for_a_higher_one_and_never_the_other_way_round() -> None:
     bulkhead = Bulkhead("b", 1)
     holder = Guest(bulkhead)
