@@ -21,7 +21,7 @@ models: .venv/conch ## Build the model repository from packaged weights
 	@$(HERE)/python -m app.cli models build
 
 test: .venv/dev models ## Run all tests against a real Redis and a real Triton
-	@$(HERE)/python -m pytest
+	@$(HERE)/python -m pytest -n 2 --dist loadfile
 
 check: .venv/dev ## Look at style, types and layers; edits nothing
 	@$(HERE)/ruff check .

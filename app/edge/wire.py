@@ -54,6 +54,10 @@ class _Cork:
         if held and not self._transport.is_closing():
             self._transport.write(b"".join(held))
 
+    def write_eof(self) -> None:
+        self.flush()
+        self._transport.write_eof()
+
     def close(self) -> None:
         self.flush()
         self._transport.close()
@@ -73,6 +77,7 @@ class Wire(HttpToolsProtocol):
         self._head_bytes = 0  # that the parser has told of
         self._raw_bytes = 0  # that arrived before the head was complete; the parser tells of a field only at its end
         self._timer: asyncio.TimerHandle | None = None
+        self._is_over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -84,9 +89,11 @@ class Wire(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return
         self._raw_bytes = self._raw_bytes + len(data) if self._in_head else 0
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
+        if self._in_head and not self._is_over and not self.transport.is_closing():
             if self._raw_bytes > self.limits.head_bytes:
                 self._refuse(self._too_large())
             else:
@@ -171,7 +178,19 @@ class Wire(HttpToolsProtocol):
         self.tell(request_id, refusal)
         head = b"".join([STATUS_LINE[refusal.status], *(b"%s: %s\r\n" % field for field in fields), b"\r\n"])
         self.transport.write(head + body)
-        self.transport.close()
+        self._end()
+
+    def _end(self) -> None:
+        """Says that no more will come, and lets go a little later: what is closed before all is read resets the connection, and
+        the answer with it.
+        """
+        self._is_over = True
+        self._stop_timer()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._time(self.transport.close)
+        else:
+            self.transport.close()
 
 
 def limited(limits: WireLimits, tell: Tell) -> type[Wire]:

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import Any
 
@@ -32,6 +32,7 @@ _STALEST = 24 * 3600.0
 _PUBLIC_MEMBERS = ("kty", "crv", "n", "e", "x", "y")
 _SHORTEST_RSA = 2048
 
+Sleep = Callable[[float], Awaitable[None]]
 KeyRing = Mapping[tuple[str | None, str], jwt.PyJWK]
 """By key id and algorithm, and by `None` and algorithm where only one key of the issuer is for it."""
 
@@ -43,11 +44,14 @@ class FetchFailed(Exception):
 class Jwks:
     """`failures` counts the fetches that brought nothing."""
 
-    def __init__(self, issuer: Issuer, client: httpx.AsyncClient, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, issuer: Issuer, client: httpx.AsyncClient, clock: Callable[[], float] = monotonic, sleep: Sleep = asyncio.sleep
+    ) -> None:
         self.failures = 0
         self._issuer = issuer
         self._client = client
         self._clock = clock
+        self._sleep = sleep
         self._keys: KeyRing = {}
         self._fetched_at = -math.inf
         self._age = _AGE
@@ -81,7 +85,7 @@ class Jwks:
         """For ever: fetch at once, and again before what is there is out of date."""
         while True:
             await self.refresh()
-            await asyncio.sleep(_RETRY if self._failing else self._age)
+            await self._sleep(_RETRY if self._failing else self._age)
 
     def close(self) -> None:
         if self._flight is not None:

@@ -1,5 +1,6 @@
 """Gateways for every test that asks: over a real Triton that starts in seconds, or over one that does as it is told."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -93,14 +94,6 @@ async def _stage() -> AsyncIterator[FakeTriton]:
         yield fake
 
 
-@pytest.fixture
-def stage(_stage: FakeTriton) -> Iterator[FakeTriton]:
-    """The Triton behind `staged`; what a test makes it do is forgotten afterwards."""
-    _stage.forget()
-    yield _stage
-    _stage.forget()
-
-
 @pytest.fixture(scope="session")
 def staged_routes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     routes = tmp_path_factory.mktemp("routes") / "routes.yaml"
@@ -115,3 +108,18 @@ async def staged(
     """Over `stage`, with a route of every task: words, vectors, spans and heads."""
     short = {"BODY_TIMEOUT_SECONDS": "0.5", "HEADER_TIMEOUT_SECONDS": "1"}
     return await gateways(TRITON=_stage.address, REDIS_URL=redis.url, ROUTES_FILE=str(staged_routes), **short)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stage(_stage: FakeTriton, staged: RunningGateway) -> AsyncIterator[FakeTriton]:
+    """The Triton behind `staged`; what a test makes it do is forgotten afterwards, by the gateway too."""
+    _stage.forget()
+    if (await staged.status())["endpoints"][0]["out"]:
+        await _stage.stop()  # what comes back at an address is taken for another process, and probed at once
+        await _stage.start()
+    async with asyncio.timeout(30):
+        while not all(route["served"] for route in (await staged.status())["routes"].values()):
+            await asyncio.sleep(0.05)
+    _stage.forget()
+    yield _stage
+    _stage.forget()

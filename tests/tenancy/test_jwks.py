@@ -51,9 +51,13 @@ def clock() -> Clock:
 @pytest_asyncio.fixture(loop_scope="session")
 async def keys(idp: FakeIssuer, clock: Clock) -> AsyncIterator[Jwks]:
     async with httpx.AsyncClient(timeout=None, trust_env=False) as client:
-        keys = Jwks(Issuer(idp.name, frozenset({"conch"}), frozenset({"RS256"}), idp.url), client, clock)
+        keys = Jwks(issuer_at(idp), client, clock)
         yield keys
         keys.close()
+
+
+def issuer_at(idp: FakeIssuer) -> Issuer:
+    return Issuer(idp.name, frozenset({"conch"}), frozenset({"RS256"}), idp.url)
 
 
 async def test_a_key_is_fetched_once_for_all_who_wait_for_it(idp: FakeIssuer, keys: Jwks) -> None:
@@ -255,7 +259,7 @@ async def ended(tokens: Tokens) -> None:
     ],
 )
 async def test_keys_are_fetched_again_before_they_are_out_of_date(
-    idp: FakeIssuer, keys: Jwks, monkeypatch: pytest.MonkeyPatch, cache_control: str, seconds: int
+    idp: FakeIssuer, clock: Clock, cache_control: str, seconds: int
 ) -> None:
     slept: list[float] = []
 
@@ -264,9 +268,11 @@ async def test_keys_are_fetched_again_before_they_are_out_of_date(
         if len(slept) == 2:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr("app.tenancy.jwks.asyncio.sleep", no_time)
     answers = iter([answering(500, b""), answering(200, good(), cache_control=cache_control)])
     idp.answer = lambda request: next(answers)(request)
-    with pytest.raises(asyncio.CancelledError):
-        await keys.watch()
+    async with httpx.AsyncClient(timeout=None, trust_env=False) as client:
+        keys = Jwks(issuer_at(idp), client, clock, no_time)
+        with pytest.raises(asyncio.CancelledError):
+            await keys.watch()
+        keys.close()
     assert slept == [5, seconds]
