@@ -70,6 +70,24 @@ def stubs(triton: Triton, model: str) -> list[int]:
     return [child.pid for child in children if f"/{model}/1/model.py" in " ".join(child.cmdline())]
 
 
+async def lose_step(pair: Pair, model: str) -> dict[str, str]:
+    """Kills it on the first Triton, and calls until the gateway has noticed; tells what is out then."""
+    for pid in stubs(pair.tritons[0], model):
+        os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        while not (out := await pair.out(0)):
+            answer = await pair.gateway.classify(CANARY)
+            assert answer.status_code == 200, answer.text
+    return out
+
+
+async def restart(pair: Pair) -> None:
+    """The first Triton, whether it still lives or not."""
+    await pair.tritons[0].peer.kill()
+    await pair.tritons[0].peer.start()
+    await pair.until(0, serves="noop")
+
+
 async def test_killing_one_costs_no_caller_anything(pair: Pair) -> None:
     async with pair.load() as load:
         await pair.tritons[0].peer.kill()
@@ -102,13 +120,11 @@ async def test_a_dead_step_takes_its_ensemble_out_here_and_no_other_though_trito
     pair: Pair, control: Any
 ) -> None:
     gateway = pair.gateway
-    for pid in stubs(pair.tritons[0], "noop-head"):
-        os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(20):
-        while not await pair.out(0):
-            answer = await gateway.classify(CANARY)
-            assert answer.status_code == 200, answer.text
-    assert await pair.out(0) == {"noop": "step_dead"}
+    out = await lose_step(pair, "noop-head")
+    while "unreachable" in out.values():  # 24.10 itself crashes now and then when a step dies under it: not what is asked here
+        await restart(pair)
+        out = await lose_step(pair, "noop-head")
+    assert out == {"noop": "step_dead"}
     assert await control.is_model_ready("noop"), "24.10 does not notice"
     asked = monotonic()
     for _ in range(10):
@@ -124,9 +140,7 @@ async def test_a_dead_step_takes_its_ensemble_out_here_and_no_other_though_trito
     assert await gateway.count("conch_triton_serving", **where) == 0
     assert gateway.log().count(f"endpoint {pair.tritons[0].grpc} is taken out for noop: step_dead") == 1
 
-    await pair.tritons[0].peer.kill()
-    await pair.tritons[0].peer.start()
-    await pair.until(0, serves="noop")
+    await restart(pair)
 
 
 async def test_a_member_that_is_unloaded_and_loaded_again_under_load_costs_no_caller_anything(pair: Pair, control: Any) -> None:
