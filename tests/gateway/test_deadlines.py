@@ -25,7 +25,7 @@ async def test_what_is_left_of_the_budget_goes_out_as_deadline_and_as_triton_s_t
     staged: RunningGateway, stage: FakeTriton
 ) -> None:
     await staged.classify(CANARY, model="words", timeout_ms=9000)
-    [asked] = stage.asked
+    [asked] = [asked for asked in stage.asked if asked.texts == [CANARY.encode()]]  # and no probe
     timeout = asked.request.parameters["timeout"].int64_param
     assert 7_000_000 < timeout <= 9_000_000
     assert asked.remaining is not None
