@@ -199,7 +199,7 @@ async def _tended(name: str, watch: Watch) -> None:
     while True:
         try:
             await watch()
-        except Exception:
+        except Exception:  # whatever it is, a watch must not end unseen
             log.exception("the watch over %s failed, and begins anew", name)
         await asyncio.sleep(1)
 

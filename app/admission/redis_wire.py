@@ -201,7 +201,7 @@ async def dial(address: RedisAddress, *, budget: float, patience: float, lost: C
     except OSError as error:
         wire.drop()
         raise RedisLost(f"the connection did not open: {error.strerror or type(error).__name__}") from error
-    except BaseException:
+    except BaseException:  # raised again below
         wire.drop()
         raise
     wire.hurry(budget)
