@@ -119,7 +119,7 @@ async def test_commands_do_what_they_are_shown_for(
 
 
 async def shell(command: str, directory: Path) -> tuple[int | None, str]:
-    path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+    path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:{ROOT / 'tests' / 'standins'}"
     process = await asyncio.create_subprocess_shell(
         command, cwd=directory, env={"PATH": path, "HOME": str(directory)}, stdout=-1, stderr=-2
     )

@@ -129,8 +129,7 @@ async def test_up_prints_all_that_a_newcomer_needs_and_the_curl_line_works(begin
     for needed in (up.listen.url, f"{up.listen.url}/docs", key, f"{up.admin.url}/metrics"):
         assert needed in up.said
     curl = up.line_after("Try it in another terminal:")
-    pasted = await asyncio.create_subprocess_shell(curl, stdout=PIPE)
-    answer, _ = await pasted.communicate()
+    answer = await pasted(curl)
     shown = up.line_after(f"  {curl}")
     assert [result["labels"] for result in json.loads(answer)["results"]] == [
         result["labels"] for result in json.loads(shown)["results"]
@@ -206,8 +205,7 @@ async def test_two_run_side_by_side_in_two_homes_but_not_in_one(begin: Callable[
     one.process.terminate()
     assert await one.end() == Exit.STOPPED
     assert one.leftovers() == []
-    curl = await asyncio.create_subprocess_shell(other.line_after("Try it in another terminal:"), stdout=PIPE)
-    assert b'"sentiment"' in (await curl.communicate())[0]
+    assert b'"sentiment"' in await pasted(other.line_after("Try it in another terminal:"))
 
 
 async def test_a_killed_gateway_is_started_again(begin: Callable[..., Awaitable[Up]]) -> None:
@@ -216,9 +214,16 @@ async def test_a_killed_gateway_is_started_again(begin: Callable[..., Awaitable[
     await up.says("gateway  ended (signal SIGKILL)")
     up.said = ""
     await up.says("gateway  ready in")
-    curl = await asyncio.create_subprocess_exec("curl", "-sS", f"{up.listen.url}/readyz", stdout=PIPE)
-    await curl.communicate()
-    assert curl.returncode == 0
+    await pasted(f"curl -sS {up.listen.url}/readyz")
+
+
+async def pasted(line: str) -> bytes:
+    """What it prints, in a shell that has a stand-in where there is no curl."""
+    path = f"{os.environ['PATH']}:{ROOT / 'tests' / 'standins'}"
+    shell = await asyncio.create_subprocess_shell(line, stdout=PIPE, env={**os.environ, "PATH": path})
+    out, _ = await shell.communicate()
+    assert shell.returncode == 0
+    return out
 
 
 def gateway_of(up: Up) -> int:
