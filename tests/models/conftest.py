@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from onnxruntime import InferenceSession
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 
 from tests.peers import Triton
@@ -61,13 +61,20 @@ class Outside:
         self._sessions: dict[str, InferenceSession] = {}
 
     def vector(self, family: str, text: str, max_tokens: int) -> npt.NDArray[np.float32]:
+        tokenizer = self._tokenizer(family)
+        tokenizer.enable_truncation(max_tokens)
+        return np.asarray(self.run(f"{family}-encoder", _tensors(tokenizer.encode(text)))[0])
+
+    def relevance(self, query: str, document: str) -> float:
+        """By the tokenizer's own way to join a pair, and to cut its second text."""
+        tokenizer = self._tokenizer("reranker")
+        tokenizer.enable_truncation(512, strategy="only_second")
+        return float(self.run("reranker-network", _tensors(tokenizer.encode(query, document)))[0, 0])
+
+    def _tokenizer(self, family: str) -> Tokenizer:
         tokenizer = Tokenizer.from_file(str(self._models / f"{family}-tokenizer" / "1" / "tokenizer.json"))
         tokenizer.no_padding()
-        tokenizer.enable_truncation(max_tokens)
-        ids = np.array([tokenizer.encode(text).ids], np.int64)
-        names = ("input_ids", "attention_mask", "token_type_ids")
-        tensors = (ids, np.ones_like(ids), np.zeros_like(ids))
-        return np.asarray(self.run(f"{family}-encoder", dict(zip(names, tensors, strict=True)))[0])
+        return tokenizer
 
     def head(self, name: str, vector: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         return np.asarray(self.run(f"{name}-head", {"vector": vector[None]})[0])
@@ -77,6 +84,11 @@ class Outside:
             file = str(self._models / model / "1" / "model.onnx")
             self._sessions[model] = InferenceSession(file, providers=["CPUExecutionProvider"])
         return np.asarray(self._sessions[model].run(None, tensors)[0])
+
+
+def _tensors(encoding: Encoding) -> Tensors:
+    lists = {"input_ids": encoding.ids, "attention_mask": encoding.attention_mask, "token_type_ids": encoding.type_ids}
+    return {name: np.array([numbers], np.int64) for name, numbers in lists.items()}
 
 
 @pytest.fixture(scope="session")

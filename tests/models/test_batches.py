@@ -79,6 +79,8 @@ def test_full_batches_pass_and_larger_ones_are_refused(ask: Infer) -> None:
 
 def test_every_step_can_be_called_by_itself(infer: Infer) -> None:
     text = {"TEXT": tensor_of([JANE])}
+    pair = infer("reranker-tokenizer", text | {"QUERY": tensor_of(["Where does Jane live?"])})
+    assert infer("reranker-network", pick(pair, "input_ids", "attention_mask", "token_type_ids"))["score"].shape == (1, 1)
     for family in ("minilm", "bge"):
         tokens = infer(f"{family}-tokenizer", text)
         assert tokens["input_ids"].shape == (1, 32)  # a bucket, not the number of tokens

@@ -13,7 +13,7 @@ from app.local.models.source import Source, with_labels
 from tests.models.conftest import SOURCE
 
 MODELS = {folder.name: folder for folder in Source(SOURCE).models()}
-PUBLIC = {"sentiment", "topics", "language", "minilm-l6-v2", "bge-small-en-v1.5", "pii", "analyze"}
+PUBLIC = {"sentiment", "topics", "language", "minilm-l6-v2", "bge-small-en-v1.5", "ms-marco-minilm", "pii", "analyze"}
 NETWORKS = sorted(name for name, folder in MODELS.items() if (folder / "configs").is_dir())
 
 

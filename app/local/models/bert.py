@@ -50,6 +50,11 @@ class Encoder:
             hidden = self._layer(hidden, bias, f"encoder.layer.{number}.", f"l{number}.")
         return hidden, as_float
 
+    def pool(self, hidden: str) -> str:
+        """BERT's own vector for a whole sequence, as its classifiers want it: the first token, through one more layer."""
+        first = self._graph.add("Gather", "cls", [hidden, self._graph.constant("i0", 0)], axis=1)
+        return self._graph.add("Tanh", "pooled", [self._linear(first, "pooler.dense", "pool")])
+
     def _embed(self, ids: str, types: str) -> str:
         add, constant = self._graph.add, self._graph.constant
         shape = add("Shape", "shape", [ids])
@@ -153,9 +158,7 @@ def token_labels(weights: Weights, size: Size, prefix: str) -> bytes:
     flat = add("Concat", "flat_shape", [constant("all", [-1]), length], axis=0)
     ids, mask, types = (add("Reshape", f"flat_{name}", [name, flat]) for name in INPUTS)
     hidden, _ = Encoder(graph, weights, size, prefix).encode(ids, mask, types)
-    matrix = constant("cls.weight_T", weights["classifier.weight"].astype(np.float32).T)
-    product = add("MatMul", "cls.matmul", [hidden, matrix])
-    logits = add("Add", "logits", [product, constant("cls.bias", weights["classifier.bias"].astype(np.float32))])
+    logits = _classified(graph, weights, hidden)
     best = add("Cast", "best", [add("ArgMax", "argmax", [logits], axis=-1, keepdims=0)], to=TensorProto.INT32)
     sure = add("ReduceMax", "sure", [add("Softmax", "softmax", [logits], axis=-1)], axes=[-1], keepdims=0)
     graph.publish(add("Reshape", "labels_3d", [best, shape]), "labels")
@@ -163,6 +166,22 @@ def token_labels(weights: Weights, size: Size, prefix: str) -> bytes:
     dimensions = ("batch", "windows", "sequence")
     outputs: dict[str, Shape] = {"labels": (TensorProto.INT32, dimensions), "scores": (TensorProto.FLOAT, dimensions)}
     return graph.serialized("bert", _inputs(*dimensions), outputs)
+
+
+def relevance(weights: Weights, size: Size, prefix: str) -> bytes:
+    """One logit for each pair of texts: the higher, the better the second answers the first."""
+    graph = Graph()
+    encoder = Encoder(graph, weights, size, prefix)
+    hidden, _ = encoder.encode(*INPUTS)
+    graph.publish(_classified(graph, weights, encoder.pool(hidden)), "score")
+    outputs: dict[str, Shape] = {"score": (TensorProto.FLOAT, ["batch", 1])}
+    return graph.serialized("bert", _inputs("batch", "sequence"), outputs)
+
+
+def _classified(graph: Graph, weights: Weights, hidden: str) -> str:
+    matrix = graph.constant("cls.weight_T", weights["classifier.weight"].astype(np.float32).T)
+    product = graph.add("MatMul", "cls.matmul", [hidden, matrix])
+    return graph.add("Add", "logits", [product, graph.constant("cls.bias", weights["classifier.bias"].astype(np.float32))])
 
 
 def _inputs(*dimensions: str) -> dict[str, Shape]:

@@ -23,10 +23,17 @@ class Manifest:
         return cls(source, {path: known.get(path) or sha256_of(repository / path) for path in _paths(repository)})
 
     @classmethod
+    def parse(cls, text: str | bytes) -> Self | None:
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            return None
+
+    @classmethod
     def read(cls, repository: Path) -> Self | None:
         try:
-            return cls(**json.loads((repository / FILE).read_text()))
-        except (OSError, ValueError, TypeError):
+            return cls.parse((repository / FILE).read_bytes())
+        except OSError:
             return None
 
     def write(self, repository: Path) -> None:

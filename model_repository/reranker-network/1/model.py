@@ -1,0 +1,4 @@
+from conch_network import Network
+from conch_step import served
+
+TritonPythonModel = served(Network)
