@@ -1,12 +1,25 @@
 """An ensemble's contract, and the request that is prepared from it once and filled in for each call."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tritonclient.grpc import service_pb2 as pb
 
 from app.errors import BadUpstreamResponse
-from app.triton.tensor import Rows, TensorSpec, pack_texts, unpack_rows
+from app.triton.signature import Signature
+from app.triton.tensor import Column, Rows, TensorSpec, pack_texts
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Verify = Callable[["Ensemble", Sequence[bytes], Mapping[str, Rows]], None]
+"""Raises `BadUpstreamResponse` where rows, though well-formed, can't be the answer to these texts."""
+
+Layout = list[tuple[str, int, Column]]
+"""For each role, which of an answer's contents it is, and how that is read."""
+_Common = tuple[tuple[str, ...], int, int, bool]
+"""What requests have in common: the roles, the number of texts, the priority, and whether there is no query beside them."""
+_MOST_KEPT = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +30,9 @@ class Ensemble:
     version: str
     max_batch: int
     """The most items of one call; the first dimension of every tensor."""
-    text: TensorSpec
+    inputs: Mapping[str, TensorSpec]
+    """By role, as the outputs are."""
     outputs: Mapping[str, TensorSpec]
-    """By role."""
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By the role that they name the values of."""
     embedding_model: str = ""
@@ -27,27 +40,54 @@ class Ensemble:
     """How many items one endpoint computes at once: those of its narrowest member. 0 where that is not known."""
     remarks: tuple[str, ...] = field(default=(), compare=False)
     """What its members make of the timeouts and priorities that are sent to them, where that is not what one would expect."""
-    _fixed: dict[tuple[str, ...], bytes] = field(default_factory=dict, compare=False, repr=False)
+    verify: Verify | None = field(default=None, compare=False)
+    signature: Signature = field(default_factory=Signature, compare=False)
+    """All its tensors, those that no role needs among them."""
+    _fixed: dict[_Common, bytes] = field(default_factory=dict, compare=False, repr=False)
+    _layouts: dict[object, Layout] = field(default_factory=dict, compare=False, repr=False)
 
-    def request(self, texts: Sequence[bytes], roles: tuple[str, ...], request_id: str, timeout_us: int, priority: int) -> bytes:
-        """A serialised `ModelInferRequest` for `texts`, that asks for the outputs of `roles` and no others.
+    def request(
+        self,
+        texts: Sequence[bytes],
+        roles: tuple[str, ...],
+        request_id: str,
+        timeout_us: int,
+        priority: int,
+        query: bytes | None = None,
+    ) -> bytes:
+        """A serialised `ModelInferRequest` for `texts`, that asks for the outputs of `roles` and no others. Each text is read
+        beside `query`, where there is one.
 
-        Protobuf messages merge when their bytes are joined, so the fixed half is serialised once for each set of roles.
+        Protobuf messages merge when their bytes are joined, so that what many requests have in common is serialised once.
         """
-        fixed = self._fixed.get(roles) or self._prepare(roles)
+        batch = len(texts)
+        key = roles, batch, priority, query is None
+        fixed = self._fixed.get(key) or self._prepare(key)
         filled = pb.ModelInferRequest(id=request_id, raw_input_contents=[pack_texts(texts)])
-        filled.inputs.add(name=self.text.name, datatype="BYTES", shape=(len(texts), 1))
+        if query is not None:
+            filled.raw_input_contents.append(pack_texts([query] * batch))
         filled.parameters["timeout"].int64_param = timeout_us
-        filled.parameters["priority"].uint64_param = priority
         serialised: bytes = filled.SerializeToString()
         return fixed + serialised
 
     def read(self, response: pb.ModelInferResponse, roles: tuple[str, ...], batch: int) -> dict[str, Rows]:
-        """The verified rows of each role; raises `BadUpstreamResponse`. Triton answers in an order of its own."""
-        if len(response.raw_output_contents) != len(response.outputs):
+        """The verified rows of each role; raises `BadUpstreamResponse`.
+
+        Most answers describe their outputs in the same bytes as one before them, so that only a new description is looked into.
+        """
+        described = tuple([output.SerializeToString() for output in response.outputs])
+        key = roles, batch, described
+        layout = self._layouts.get(key) or _kept(self._layouts, key, list(self._lay_out(response, roles, batch)))
+        contents = list(response.raw_output_contents)
+        if len(contents) != len(described):
             raise BadUpstreamResponse("the answer's outputs and contents do not match")
+        return {role: column.rows(contents[at]) for role, at, column in layout}
+
+    def _lay_out(
+        self, response: pb.ModelInferResponse, roles: tuple[str, ...], batch: int
+    ) -> Iterator[tuple[str, int, Column]]:
+        """Triton answers in an order of its own."""
         answered = {output.name: at for at, output in enumerate(response.outputs)}
-        rows: dict[str, Rows] = {}
         for role in roles:
             spec = self.outputs[role]
             at = answered.get(spec.name)
@@ -56,13 +96,22 @@ class Ensemble:
             output = response.outputs[at]
             if output.datatype != spec.dtype:
                 raise BadUpstreamResponse("an output of the answer has another datatype than the model declares")
-            rows[role] = unpack_rows(response.raw_output_contents[at], spec, output.shape, batch)
-        return rows
+            yield role, at, Column.of(spec, output.shape, batch)
 
-    def _prepare(self, roles: tuple[str, ...]) -> bytes:
+    def _prepare(self, key: _Common) -> bytes:
+        roles, batch, priority, alone = key
         request = pb.ModelInferRequest(model_name=self.name, model_version=self.version)
+        for role in ("text",) if alone else ("text", "query"):
+            request.inputs.add(name=self.inputs[role].name, datatype="BYTES", shape=(batch, 1))
         for role in roles:
             request.outputs.add(name=self.outputs[role].name)
-        fixed: bytes = request.SerializeToString()
-        self._fixed[roles] = fixed
-        return fixed
+        request.parameters["priority"].uint64_param = priority
+        serialised: bytes = request.SerializeToString()
+        return _kept(self._fixed, key, serialised)
+
+
+def _kept(memory: dict[Key, Value], key: Key, value: Value) -> Value:
+    if len(memory) >= _MOST_KEPT:
+        memory.clear()
+    memory[key] = value
+    return value

@@ -2,28 +2,30 @@
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from math import ceil
 from time import monotonic
+from typing import Generic, TypeVar
 
 from app.deadline import Deadline
 from app.errors import BadUpstreamResponse, DeadlineExceeded, ModelUnavailable, Refusal, Unavailable
+from app.telemetry.span import Span
+from app.telemetry.tracing import propagated, untraced
 from app.triton.budget import RetryBudget
-from app.triton.client import CallFailed, Endpoint, Metadata
+from app.triton.client import CallFailed, Endpoint
 from app.triton.discovery import Roster
-from app.triton.ensemble import Ensemble
-from app.triton.health import QUICK
+from app.triton.health import QUICK, soonest
+from app.triton.query import Query
 from app.triton.record import SUSPICIOUS
-from app.triton.status import BAD_ANSWER, LATE, Failure
-from app.triton.tensor import Rows
+from app.triton.status import BAD_ANSWER, LATE, MODELS_OWN, Failure
 
 _PAUSE = 1.0
 """Seconds until the first probe, where something was computed in vain."""
 
 DENIED = "denied"
 """The outcome of a second try that was never made, since the budget for them is spent."""
-Rowset = tuple[str, dict[str, Rows]]
-"""The version of the model that answered, and the verified rows of each role."""
+Answered = TypeVar("Answered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +35,26 @@ class Observed:
     endpoint: str
     ensemble: str
     outcome: str
+    seconds: float = 0.0
     again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """A serialised request for `size` items, and what its answer must have to be trusted."""
+class Batch(Generic[Answered]):
+    """A query, serialised."""
 
-    ensemble: Ensemble
+    query: Query[Answered]
     request: bytes
-    roles: tuple[str, ...]
-    size: int
-    metadata: Metadata = ()
+    step: Callable[[], AbstractContextManager[Span | None]] = untraced
+    """Opens the span of each call."""
+
+    @property
+    def ensemble(self) -> str:
+        return self.query.ensemble.name
+
+    def blamed(self, failure: Failure) -> Failure:
+        """The failure, cleared of all suspicion where it may be the caller's doing."""
+        return failure if self.query.telling or failure not in MODELS_OWN else replace(failure, suspect="none")
 
 
 class Pool:
@@ -63,10 +73,11 @@ class Pool:
         self._alarm = alarm
         self._budget = budget
 
-    async def infer(self, batch: Batch, deadline: Deadline) -> Rowset:
+    async def infer(self, batch: Batch[Answered], deadline: Deadline) -> tuple[str, Answered]:
+        """The version of the model that answered, and the verified answer."""
         if deadline.remaining() <= 0:
             raise DeadlineExceeded("the time given was used up before the model was asked")
-        name = batch.ensemble.name
+        name = batch.ensemble
         endpoint = self._choose(name)
         if endpoint is None:
             raise self._nobody(name)
@@ -82,17 +93,22 @@ class Pool:
         except CallFailed as failed:
             raise failed.failure.refuse() from failed
 
-    async def probe(self, endpoint: Endpoint, batch: Batch, deadline: Deadline) -> None:
+    async def probe(self, endpoint: Endpoint, batch: Batch[Answered], deadline: Deadline) -> None:
         """Ask an ejected endpoint for real; what it does then decides whether it is back."""
-        name = batch.ensemble.name
+        name = batch.ensemble
+        failure: Failure | None = None
         try:
             await self._call(endpoint, batch, deadline)
         except CallFailed as failed:
-            endpoint.health.eject(name, failed.failure.name, _PAUSE)
-        except Refusal as refusal:
-            endpoint.health.eject(name, refusal.code, _PAUSE)
-        else:
+            failure = batch.blamed(failed.failure)
+        except BadUpstreamResponse:
+            failure = batch.blamed(BAD_ANSWER)
+        except DeadlineExceeded:
+            failure = LATE
+        if failure is None or failure.suspect == "none":
             endpoint.health.reinstate(name)
+        else:
+            endpoint.health.eject(name, failure.name, _PAUSE)
 
     def due(self) -> Iterator[tuple[Endpoint, str]]:
         """The ejected ensembles that should be probed now; what hangs is ejected first."""
@@ -108,31 +124,48 @@ class Pool:
         """How long an answer takes at most, but for the slowest hundredth; 0 while there was none."""
         return max((endpoint.health.record(ensemble).slow for endpoint in self.roster.endpoints), default=0.0)
 
-    async def _call(self, endpoint: Endpoint, batch: Batch, deadline: Deadline, *, again: bool = False) -> Rowset:
+    async def _call(
+        self, endpoint: Endpoint, batch: Batch[Answered], deadline: Deadline, *, again: bool = False
+    ) -> tuple[str, Answered]:
         """Raises `CallFailed` and `BadUpstreamResponse`."""
-        name = batch.ensemble.name
+        with batch.step() as span:
+            return await self._traced(endpoint, batch, deadline, span, again=again)
+
+    async def _traced(
+        self, endpoint: Endpoint, batch: Batch[Answered], deadline: Deadline, span: Span | None, *, again: bool
+    ) -> tuple[str, Answered]:
+        name = batch.ensemble
         record = endpoint.health.record(name)
-        call = record.begin(monotonic())
+        began = monotonic()
+        call = record.begin(began)
         outcome = "cancelled"
         try:
-            response = await endpoint.infer(batch.request, deadline, batch.metadata)
-            rows = batch.ensemble.read(response, batch.roles, batch.size)
+            response = await endpoint.infer(batch.request, deadline, propagated(span))
+            if not _is_version(response.model_version):
+                raise BadUpstreamResponse("the answer's version is no number")
+            if span is not None:
+                span.attributes["triton.model_version"] = response.model_version
+                span.attributes["conch.response_bytes"] = sum(map(len, response.raw_output_contents))
+            answered = batch.query.read(response)
             outcome = "ok"
-            return response.model_version, rows
+            return response.model_version, answered
         except CallFailed as failed:
             outcome = failed.failure.name
-            self._judge(endpoint, name, call, failed.failure)
+            self._judge(endpoint, name, call, batch.blamed(failed.failure))
             raise
         except BadUpstreamResponse:
             outcome = BAD_ANSWER.name
-            self._judge(endpoint, name, call, BAD_ANSWER)
+            self._judge(endpoint, name, call, batch.blamed(BAD_ANSWER))
             raise
         finally:
             if outcome == "ok":
                 record.succeed(call, monotonic())
             elif outcome == "cancelled":
                 record.give_up(call, monotonic(), late=False)
-            self._observe(Observed(endpoint.address, name, outcome, again))
+            if span is not None:
+                span.attributes |= {"conch.endpoint": endpoint.address, "conch.outcome": outcome, "conch.retry": again}
+                span.failure = "" if outcome == "ok" else outcome
+            self._observe(Observed(endpoint.address, name, outcome, monotonic() - began, again))
 
     def _choose(self, ensemble: str, besides: Endpoint | None = None) -> Endpoint | None:
         """The less busy of two random endpoints that serve the ensemble."""
@@ -191,12 +224,12 @@ class Pool:
         return 2 * (sum(bool(record.reason) for record in fit) + 1) <= len(fit)
 
     def _nobody(self, ensemble: str) -> Refusal:
-        endpoints = self.roster.endpoints
-        if not any(endpoint.health.reachable for endpoint in endpoints):
-            return Unavailable("no model server can be reached", retry_after=1)
-        waits = [
-            record.probe_at - monotonic()
-            for endpoint in endpoints
-            if ensemble in endpoint.health.checked and (record := endpoint.health.record(ensemble)).reason
-        ]
-        return ModelUnavailable("no model server serves this model at present", retry_after=max(1, ceil(min(waits, default=1))))
+        healths = [endpoint.health for endpoint in self.roster.endpoints]
+        wait = ceil(soonest(healths, (ensemble,), monotonic()))
+        if not any(health.reachable for health in healths):
+            return Unavailable("no model server can be reached", retry_after=wait)
+        return ModelUnavailable("no model server serves this model at present", retry_after=wait)
+
+
+def _is_version(text: str) -> bool:
+    return text.isascii() and text.isdecimal()

@@ -7,13 +7,15 @@ A BYTES tensor is, for each element, a uint32 length and the bytes, with no term
 import struct
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite, prod
 from typing import Any
 
 from app.errors import BadUpstreamResponse
 
 _LENGTH = struct.Struct("<I")
+_SAFE = 2**53 - 1
+"""JavaScript's `Number.MAX_SAFE_INTEGER`."""
 TYPECODES = {"FP32": "f", "FP64": "d", "INT32": "i", "INT64": "q", "UINT8": "B", "BOOL": "b"}
 """The datatypes that a role can have, beside BYTES, and their codes in `array`."""
 
@@ -25,6 +27,18 @@ class TensorSpec:
     name: str
     dtype: str
     dims: tuple[int, ...]
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One that came or goes. `elements` are those of BYTES, which `raw` holds with their lengths."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    raw: bytes = field(repr=False)
+    elements: Sequence[bytes] = field(default=(), repr=False)
 
 
 Rows = list[Any]
@@ -36,8 +50,8 @@ def pack_texts(texts: Sequence[bytes]) -> bytes:
     return b"".join([part for text in texts for part in (pack(len(text)), text)])
 
 
-def unpack_texts(raw: bytes, count: int) -> list[bytes]:
-    """The `count` elements of a BYTES tensor; raises `BadUpstreamResponse` unless they fill `raw` exactly."""
+def split_texts(raw: bytes, count: int) -> list[bytes] | None:
+    """The `count` elements of a BYTES tensor; None unless they fill `raw` exactly."""
     texts: list[bytes] = []
     at = 0
     try:
@@ -47,34 +61,60 @@ def unpack_texts(raw: bytes, count: int) -> list[bytes]:
             texts.append(raw[at : at + length])
             at += length
     except struct.error:
-        at = -1
-    if at != len(raw):
+        return None
+    return texts if at == len(raw) else None
+
+
+def unpack_texts(raw: bytes, count: int) -> list[bytes]:
+    """The same of an answer; raises `BadUpstreamResponse`."""
+    texts = split_texts(raw, count)
+    if texts is None:
         raise BadUpstreamResponse("a BYTES tensor of the answer is not well-formed")
     return texts
 
 
-def unpack_rows(raw: bytes, spec: TensorSpec, shape: Sequence[int], batch: int) -> Rows:
-    """Split the raw contents of one output into a row for each item.
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How the raw contents of one output are split into a row for each item."""
 
-    Raises `BadUpstreamResponse` where the shape is not `[batch, *dims]`, where the bytes do not fill it, and where a number is
-    not finite.
-    """
-    if not _fits(shape, (batch, *spec.dims)):
-        raise BadUpstreamResponse("an output of the answer has another shape than was asked for")
-    width = prod(shape[1:])
-    if spec.dtype == "BYTES":
-        texts = unpack_texts(raw, batch * width)
-        return texts if width == 1 else [b"".join(texts[at : at + width]) for at in range(0, batch * width, width)]
-    numbers: array[Any] = array(TYPECODES[spec.dtype])
-    if len(raw) != batch * width * numbers.itemsize:
-        raise BadUpstreamResponse("an output of the answer has more or fewer bytes than its shape")
-    numbers.frombytes(raw)
-    if not _finite(numbers):
-        raise BadUpstreamResponse("an output of the answer holds numbers that are not finite")
-    return [numbers[at : at + width] for at in range(0, batch * width, width)] if width else [numbers[:0] for _ in range(batch)]
+    code: str
+    """Of `array`; none for BYTES."""
+    batch: int
+    width: int
+    """How many values each row has."""
+    size: int
+    """In bytes; of BYTES, whatever it is."""
+
+    @classmethod
+    def of(cls, spec: TensorSpec, shape: Sequence[int], batch: int) -> "Column":
+        """Raises `BadUpstreamResponse` where the shape is not `[batch, *dims]`."""
+        if not fits(shape, (batch, *spec.dims)):
+            raise BadUpstreamResponse("an output of the answer has another shape than was asked for")
+        width = prod(shape[1:])
+        code = TYPECODES.get(spec.dtype, "")
+        return cls(code, batch, width, batch * width * array(code).itemsize if code else 0)
+
+    def rows(self, raw: bytes) -> Rows:
+        """Raises `BadUpstreamResponse` where the bytes do not fill the shape, and where a number can't be written in JSON so that
+        everybody reads the same.
+        """
+        batch, width = self.batch, self.width
+        if not self.code:
+            texts = unpack_texts(raw, batch * width)
+            return texts if width == 1 else [b"".join(texts[at : at + width]) for at in range(0, batch * width, width)]
+        if len(raw) != self.size:
+            raise BadUpstreamResponse("an output of the answer has more or fewer bytes than its shape")
+        numbers = array(self.code, raw)
+        if not _speakable(numbers):
+            raise BadUpstreamResponse(
+                "an output of the answer holds numbers that are not finite, or beyond JavaScript's integers"
+            )
+        if batch == 1:
+            return [numbers]
+        return [numbers[at : at + width] for at in range(0, batch * width, width)] if width else [numbers[:0]] * batch
 
 
-def _fits(shape: Sequence[int], declared: tuple[int, ...]) -> bool:
+def fits(shape: Sequence[int], declared: tuple[int, ...]) -> bool:
     """-1 fits any size that is not negative."""
     return tuple(shape) == declared or (
         len(shape) == len(declared)
@@ -82,7 +122,12 @@ def _fits(shape: Sequence[int], declared: tuple[int, ...]) -> bool:
     )
 
 
-def _finite(numbers: "array[Any]") -> bool:
-    if numbers.typecode == "f":
-        return isfinite(sum(numbers))  # doubles can't overflow by so few fp32, so that one bad number shows, and only that
-    return numbers.typecode != "d" or all(map(isfinite, numbers))
+def _speakable(numbers: "array[Any]") -> bool:
+    match numbers.typecode:
+        case "f":
+            return isfinite(sum(numbers))  # doubles can't overflow by so few fp32, so that one bad number shows, and only that
+        case "d":
+            return all(map(isfinite, numbers))
+        case "q":
+            return not numbers or (max(numbers) <= _SAFE and min(numbers) >= -_SAFE)
+    return True

@@ -14,7 +14,7 @@ from tests.fakes.triton import put
 def an_ensemble() -> Ensemble:
     text = TensorSpec("TEXT", "BYTES", (1,))
     outputs = {"scores": TensorSpec("SCORES", "FP32", (3,)), "tokens": TensorSpec("TOKENS", "INT32", (1,))}
-    return Ensemble("ens", "", 8, text, outputs)
+    return Ensemble("ens", "", 8, {"text": text}, outputs)
 
 
 def expected(texts: list[bytes], outputs: list[str], request_id: str, timeout: int, priority: int) -> pb.ModelInferRequest:
@@ -55,7 +55,7 @@ def test_ensembles_are_equal_when_they_can_serve_for_each_other() -> None:
     used, fresh = an_ensemble(), an_ensemble()
     used.request([b"x"], ("scores",), "a", 1, 1)
     assert used == fresh
-    assert Ensemble("ens", "", 16, used.text, used.outputs) != fresh
+    assert Ensemble("ens", "", 16, used.inputs, used.outputs) != fresh
 
 
 def an_answer() -> pb.ModelInferResponse:

@@ -1,12 +1,15 @@
 """Two Tritons as one: a second try where the first never ran, and none where it would only add load."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import grpc
 import pytest
 import pytest_asyncio
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 from tritonclient.grpc import service_pb2 as pb
 
 from app.deadline import Deadline
@@ -20,16 +23,20 @@ from app.errors import (
     Unavailable,
     UpstreamError,
 )
+from app.telemetry.tracing import Tracing
 from app.triton.budget import RetryBudget
 from app.triton.client import ChannelOptions, Endpoint
 from app.triton.discovery import Roster
 from app.triton.ensemble import Ensemble
 from app.triton.pool import Batch, Observed, Pool
+from app.triton.query import Texts, probing
+from app.triton.signature import Signature
 from app.triton.tensor import Rows, TensorSpec
-from tests.fakes.triton import FakeTriton, aborting, never
+from tests.fakes.triton import Behaviour, FakeTriton, aborting, bent, never, put
 from tests.gateway.stage import staged_models
 
-WORDS = Ensemble("words", "", 64, TensorSpec("TEXT", "BYTES", (1,)), {"scores": TensorSpec("SCORES", "FP32", (3,))})
+WORDS = Ensemble("words", "", 64, {"text": TensorSpec("TEXT", "BYTES", (1,))}, {"scores": TensorSpec("SCORES", "FP32", (3,))})
+QUERY = Texts(WORDS, ("scores",), [b"x"])
 
 
 @dataclass
@@ -55,8 +62,8 @@ class Pair:
             fake.behaviours["words"] = behave
 
     async def infer(self, seconds: float = 5) -> tuple[str, dict[str, Rows]]:
-        request = WORDS.request([b"x"], ("scores",), "r", 1, 0)
-        return await self.pool.infer(Batch(WORDS, request, ("scores",), 1), Deadline.after(seconds))
+        request = QUERY.request("r", 1, 0)
+        return await self.pool.infer(Batch(QUERY, request), Deadline.after(seconds))
 
     @property
     def asked(self) -> int:
@@ -97,6 +104,23 @@ async def test_what_never_ran_is_tried_once_on_the_other_endpoint(
     assert (await pair.infer())[0] == "1"
     assert pair.outcomes == [outcome, "ok"]
     assert [len(fake.asked) for fake in pair.fakes] == [1, 1]
+
+
+async def test_each_try_has_a_span_of_its_own_and_triton_is_told_of_that_one(pair: Pair) -> None:
+    spans = InMemorySpanExporter()
+    tracing = Tracing(spans)
+    pair.all_do(aborting(grpc.StatusCode.UNAVAILABLE, "Socket closed"))
+    step = partial(tracing.step, tracing.serve("POST", {}), "triton.infer", SpanKind.CLIENT, {"conch.batch": 1})
+    await pair.pool.infer(Batch(QUERY, QUERY.request("r", 1, 0), step), Deadline.after(5))
+    tracing.close()
+    first, second = spans.get_finished_spans()
+    for span, outcome, again in ((first, "cut_off", False), (second, "ok", True)):
+        attributes = dict(span.attributes or {})
+        assert (attributes["conch.outcome"], attributes["conch.retry"], attributes["conch.batch"]) == (outcome, again, 1)
+        [fake] = [fake for fake in pair.fakes if fake.address == attributes["conch.endpoint"]]
+        assert f"{span.context.span_id:016x}" in fake.asked[0].metadata["traceparent"]
+        assert span.status.is_ok is not (outcome == "cut_off")
+    assert dict(second.attributes or {})["triton.model_version"] == "1"
 
 
 @pytest.mark.parametrize("message", ["Server is stopping", "Socket closed"])
@@ -176,7 +200,7 @@ async def test_the_endpoint_with_less_to_do_is_chosen(pair: Pair) -> None:
 
 async def test_a_request_above_the_cap_is_too_large_and_an_answer_above_it_can_not_be_read(pair: Pair) -> None:
     with pytest.raises(TooLarge):
-        await pair.pool.infer(Batch(WORDS, b"x" * 200_000, ("scores",), 1), Deadline.after(5))
+        await pair.pool.infer(Batch(QUERY, b"x" * 200_000), Deadline.after(5))
 
     async def enormous(request: pb.ModelInferRequest, context: grpc.aio.ServicerContext) -> pb.ModelInferResponse:
         return pb.ModelInferResponse(raw_output_contents=[b"x" * 200_000])
@@ -233,3 +257,53 @@ async def test_no_call_is_forgotten_whatever_became_of_it(pair: Pair) -> None:
     for endpoint in pair.pool.roster.endpoints:
         assert endpoint.in_flight == 0
         assert endpoint.health.record("words").in_flight == 0
+
+
+WORDS_BY_TENSORS = replace(
+    WORDS, inputs={}, signature=Signature(64, tuple(WORDS.inputs.values()), tuple(WORDS.outputs.values()))
+)
+BY_TENSORS = probing(WORDS_BY_TENSORS, "x")
+
+
+def nan(fake: FakeTriton) -> Behaviour:
+    return bent(fake, lambda answer: put(answer, "SCORES", "FP32", (1, 3), b"\xff" * 12))
+
+
+OWN_ERRORS: dict[str, Callable[[FakeTriton], Behaviour]] = {
+    "the model failed": lambda fake: aborting(grpc.StatusCode.INTERNAL, "index out of range"),
+    "the model refused it": lambda fake: aborting(grpc.StatusCode.INVALID_ARGUMENT, "odd"),
+    "no numbers": nan,
+}
+
+
+@pytest.mark.parametrize("behave", OWN_ERRORS.values(), ids=OWN_ERRORS)
+async def test_what_a_caller_did_with_tensors_is_not_held_against_the_endpoint(
+    pair: Pair, behave: Callable[[FakeTriton], Behaviour]
+) -> None:
+    for fake in pair.fakes:
+        fake.behaviours["words"] = behave(fake)
+    batch = Batch(BY_TENSORS, BY_TENSORS.request("r", 1, 0))
+    for _ in range(40):
+        with pytest.raises((UpstreamError, BadUpstreamResponse)):
+            await pair.pool.infer(batch, Deadline.after(5))
+    assert [endpoint.health.out for endpoint in pair.pool.roster.endpoints] == [{}, {}]
+    assert not pair.alarms
+    for _ in range(40):
+        with pytest.raises((UpstreamError, BadUpstreamResponse)):
+            await pair.infer()
+    assert [len(endpoint.health.out) for endpoint in pair.pool.roster.endpoints].count(1) == 1, "of texts it would be"
+
+
+@pytest.mark.parametrize("behave", OWN_ERRORS.values(), ids=OWN_ERRORS)
+async def test_a_model_that_dislikes_the_tensors_of_a_probe_is_alive(
+    pair: Pair, behave: Callable[[FakeTriton], Behaviour]
+) -> None:
+    endpoint, fake = pair.pool.roster.endpoints[0], pair.fakes[0]
+    endpoint.health.eject("words", "step_dead", 1)
+    batch = Batch(BY_TENSORS, BY_TENSORS.request("probe", 1, 0))
+    fake.behaviours["words"] = aborting(grpc.StatusCode.INTERNAL, "Stub process 'w' is not healthy.")
+    await pair.pool.probe(endpoint, batch, Deadline.after(5))
+    assert endpoint.health.out == {"words": "step_dead"}
+    fake.behaviours["words"] = behave(fake)
+    await pair.pool.probe(endpoint, batch, Deadline.after(5))
+    assert endpoint.health.out == {}
