@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import deque
-from types import TracebackType
 
 from app.admission.account import Script
 from app.admission.redis_address import packed
@@ -33,15 +32,12 @@ class Headcount:
         self._keeper: asyncio.Task[None] | None = None
         self.replicas = told or 1
 
-    async def __aenter__(self) -> "Headcount":
+    async def open(self) -> None:
         if self._told is None:
             await self._say()
             self._keeper = asyncio.create_task(self._keep())
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])

@@ -1,12 +1,13 @@
 """Where a Redis is and how to enter it, read from a URL."""
 
 import re
-import ssl
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import hiredis
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection, parse_url
+
+from app.admission.redis_tls import RedisTls
 
 _SEVERAL = re.compile(r"(rediss?)\+(cluster|sentinel)://(?:([^@/?]*@))?([^@/?]+)(/[^?]*)?(\?.*)?")
 
@@ -19,7 +20,7 @@ class RedisAddress:
     host: str
     port: int
     path: str | None
-    tls: ssl.SSLContext | None
+    tls: RedisTls | None
     greeting: tuple[bytes, ...]
 
     @classmethod
@@ -31,7 +32,7 @@ class RedisAddress:
         told = cast("dict[str, Any]", parse_url(url))
         host, port, path = told.get("host", "localhost"), int(told.get("port", 6379)), told.get("path")
         kind = told.get("connection_class")
-        tls = _tls(told) if kind is SSLConnection else None
+        tls = RedisTls(told) if kind is SSLConnection else None
         greeting: list[bytes] = []
         user, password = told.get(f"{entry}username"), told.get(f"{entry}password")
         if password is not None:
@@ -84,17 +85,6 @@ def parse_address(url: str) -> RedisAddress | SentinelAddress | ClusterAddress:
     places = (host if re.search(r":\d+$", host) else f"{host}:26379" for host in hosts.split(","))
     sentinels = tuple(RedisAddress.parse(f"{scheme}://{place}{query}", entry="sentinel_") for place in places)
     return SentinelAddress(sentinels, name or "mymaster", entry)
-
-
-def _tls(told: dict[str, Any]) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=told.get("ssl_ca_certs"), cadata=told.get("ssl_ca_data"))
-    context.check_hostname = bool(told.get("ssl_check_hostname", True))
-    if told.get("ssl_cert_reqs") == "none":
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if told.get("ssl_certfile"):
-        context.load_cert_chain(told["ssl_certfile"], told.get("ssl_keyfile"), told.get("ssl_password"))
-    return context
 
 
 def packed(*words: str | bytes) -> bytes:

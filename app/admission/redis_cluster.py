@@ -6,7 +6,6 @@ import random
 from binascii import crc_hqx
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from types import TracebackType
 
 from app.admission.redis_address import ClusterAddress, RedisAddress, packed
 from app.admission.redis_link import Mode, RedisLink, RedisTrouble
@@ -54,15 +53,12 @@ class RedisCluster:
     def link_for(self, slot: int) -> RedisLink:
         return self._slots[slot]
 
-    async def __aenter__(self) -> "RedisCluster":
+    async def open(self) -> None:
         """Waits for the first attempt, like a link."""
         self._keeper = asyncio.create_task(self._keep())
         await self._drawn.wait()
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
@@ -143,7 +139,7 @@ class RedisCluster:
     async def _adopt(self, drawn: Map) -> None:
         fresh = {node.place: self._link(node, slots) for node, slots in drawn.items() if node.place not in self._links}
         links = self._links = self._links | fresh
-        await asyncio.gather(*(link.__aenter__() for link in fresh.values()))
+        await asyncio.gather(*(link.open() for link in fresh.values()))
         owners = [self._nowhere] * SLOTS
         for node, ranges in drawn.items():
             link = links[node.place]

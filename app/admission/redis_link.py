@@ -11,7 +11,6 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic
-from types import TracebackType
 from typing import Literal, Protocol
 
 from app.admission.redis_address import RedisAddress, packed
@@ -77,18 +76,12 @@ class RedisLink:
     def link_for(self, slot: int) -> "RedisLink":
         return self
 
-    async def __aenter__(self) -> "RedisLink":
+    async def open(self) -> None:
         """Waits for the first attempt, so that the first decisions are exact, but starts without Redis."""
         self._keeper = asyncio.create_task(self._keep())
         await self._tried.wait()
         if self.wire is None:
             _log.warning("limits are degraded, Redis at %s can't decide: %s", self._place, self._why)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         if self._keeper is not None:

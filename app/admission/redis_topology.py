@@ -1,6 +1,5 @@
 """Which Redis decides for which tenant: one server, the master that Sentinels name, or the nodes of a cluster."""
 
-from types import TracebackType
 from typing import Protocol
 
 from app.admission.redis_address import ClusterAddress, SentinelAddress, parse_address
@@ -10,8 +9,6 @@ from app.admission.redis_sentinels import Sentinels
 
 
 class Topology(Protocol):
-    """Enter it as a context before use."""
-
     @property
     def mode(self) -> Mode: ...
 
@@ -19,11 +16,11 @@ class Topology(Protocol):
         """To be asked for at every command: who has a slot may change at any time."""
         ...
 
-    async def __aenter__(self) -> object: ...
+    async def open(self) -> None:
+        """To be awaited before use: it waits for the first attempt to connect, and for no other."""
+        ...
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    async def close(self) -> None: ...
 
 
 def topology(url: str, *, probes: Probes, budget: float) -> Topology:

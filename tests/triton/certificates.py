@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -30,12 +31,12 @@ class Authority:
         return authority
 
     def issue(self, name: str) -> tuple[Path, Path]:
-        """The files of a certificate for this DNS name, and of its key."""
+        """The files of a certificate for this DNS name or address, and of its key."""
         issuer = x509.load_pem_x509_certificate(self.file.read_bytes())
         issuer_key = load_pem_private_key((self.folder / f"{self.name}.key").read_bytes(), None)
         assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
         key = ec.generate_private_key(ec.SECP256R1())
-        names = x509.SubjectAlternativeName([x509.DNSName(name)])
+        names = x509.SubjectAlternativeName([_general(name)])
         builder = _named(name, key, issuer.subject.rfc4514_string().removeprefix("CN="))
         return self._write(name, builder.add_extension(names, critical=False).sign(issuer_key, SHA256()), key)
 
@@ -44,6 +45,13 @@ class Authority:
         files[0].write_bytes(certificate.public_bytes(Encoding.PEM))
         files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return files
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _named(name: str, key: ec.EllipticCurvePrivateKey, issuer: str) -> x509.CertificateBuilder:
