@@ -4,11 +4,13 @@ import hashlib
 from dataclasses import dataclass, field
 from importlib.resources import files
 
+from app.admission.limiter import Verdict
 from app.admission.redis_cluster import slot_of
-from app.admission.ruling import Ruling
+from app.admission.ruling import Ruling, verdict
 from app.admission.terms import DAY_US, Limit, Terms, share
 
 _MEMORY_US = 1_000_000
+_FRESH_US = 10_000
 _LETTERS = {"requests": b"r", "characters": b"c", "in_flight": b"f", "daily": b"d"}
 
 
@@ -39,6 +41,16 @@ class Script:
         return command.replace(self.by_digest, self.by_source, 1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A refusal that holds for requests of up to `most` characters, from one moment until another (µs)."""
+
+    verdict: Verdict
+    most: int
+    at: int
+    until: int
+
+
 @dataclass(slots=True, repr=False)
 class Account:
     terms: Terms
@@ -50,6 +62,7 @@ class Account:
     _share: tuple[int, Terms] | None = field(default=None, init=False)
     _refused: tuple[Ruling, int] | None = field(default=None, init=False)
     _forgot_at: int = field(default=0, init=False)
+    _told: _Told | None = field(default=None, init=False)
 
     @classmethod
     def opened(cls, terms: Terms, admit: Script, refund: Script) -> "Account":
@@ -92,11 +105,11 @@ class Account:
     def remember(self, ruling: Ruling, at: int) -> None:
         """`at`, on the monotonic clock, must not be later than the decision: nobody is believed to owe more than they do."""
         if at > self._forgot_at:
-            self._refused = ruling, at
+            self._refused, self._told = (ruling, at), None
 
     def forget(self, at: int) -> None:
         """Also what was asked before and is still to be heard."""
-        self._refused, self._forgot_at = None, at
+        self._refused, self._told, self._forgot_at = None, None, at
 
     def recall(self, characters: int, at: int) -> Ruling | None:
         """The refusal that Redis would give, where that is certain; other replicas' refunds are unseen, so not for long."""
@@ -118,20 +131,31 @@ class Account:
                 refused = refused or limit.enforced
         return Ruling(False, violated, now, values) if refused else None
 
-    def recall_any(self, most: int, at: int) -> Ruling | None:
-        """The same for every request of at most so many characters, on any route: where only limits by the request refuse."""
+    def recall_any(self, most: int, at: int) -> Verdict | None:
+        """The same for every request of at most so many characters, on any route: where only limits by the request refuse.
+
+        What is told may be a few milliseconds old, so that to be refused again costs next to nothing; whether it still holds is
+        looked at each time.
+        """
+        told = self._told
+        if told is not None and told.at <= at < told.until and most <= told.most:
+            return told.verdict
         if self.terms.tenant.routes or (self.terms.most is not None and most > self.terms.most):
             return None
         ruling = self.recall(most, at)
         if ruling is None:
             return None
-        violated, by_request = ruling.violated, 0
+        by_request, wait = 0, 0
         for i, limit in enumerate(self.terms.limits):
             if not limit.by_character:
-                by_request |= violated & 1 << i
-            elif limit.enforced and violated >> i & 1:
+                by_request |= ruling.violated & 1 << i
+                owed = ruling.values[i] + limit.cost(most) - limit.capacity
+                wait = max(wait, owed if limit.enforced and limit.flows else 0)
+            elif limit.enforced and ruling.violated >> i & 1:
                 return None
-        return Ruling(False, by_request, ruling.now, ruling.values)
+        refusal = verdict(self.terms, Ruling(False, by_request, ruling.now, ruling.values), most, remembered=True)
+        self._told = _Told(refusal, most, at, at + min(_FRESH_US, wait))
+        return refusal
 
 
 def _arguments(limit: Limit) -> tuple[bytes, bytes, bytes, bytes]:

@@ -1,5 +1,6 @@
 """The contract of every limiter."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -33,6 +34,8 @@ class Verdict:
     refusal: OverLimit | None
     """Ready to be raised: its kind says which policy was violated, its `retry_after` is exact when nothing else competes."""
     standings: tuple[Standing, ...]
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    """`RateLimit-Policy` and `RateLimit`."""
     degraded: bool = False
     """Decided without Redis."""
     remembered: bool = False

@@ -19,8 +19,10 @@ def wall_clock_us() -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Receipt:
+    terms: Terms
     spent: tuple[tuple[Limit, int], ...]
     lease: int
+    length: int
     at: int
 
 
@@ -45,13 +47,13 @@ class LocalLimiter:
         self._decisions += 1
         if self._decisions % _SWEEP_EVERY == 0:
             self._ledger.sweep(now)
-        lease = self._decisions
-        ruling = self._ledger.rule(terms.limits, characters, now, lease, int((lifetime + self._margin) * 1e6))
+        lease, length = self._decisions, int((lifetime + self._margin) * 1e6)
+        ruling = self._ledger.rule(terms.limits, characters, now, lease, length)
         receipt = None
         if ruling.admitted:
             spent = ((limit, limit.cost(characters)) for i, limit in enumerate(terms.limits) if not ruling.violated >> i & 1)
-            receipt = _Receipt(tuple(spent), lease, now)
-        return verdict(terms.limits, ruling, characters, degraded=degraded, receipt=receipt)
+            receipt = _Receipt(terms, tuple(spent), lease, length, now)
+        return verdict(terms, ruling, characters, degraded=degraded, receipt=receipt)
 
     def recall(self, tenant: Tenant, most: int) -> Verdict | None:
         """To remember would be to decide: that is all that `spend` does."""
@@ -60,11 +62,13 @@ class LocalLimiter:
     def settle(self, verdict: Verdict, *, executed: bool) -> None:
         if not isinstance(verdict.receipt, _Receipt):
             return
-        for limit, cost in verdict.receipt.spent:
+        receipt, now = verdict.receipt, self._clock()
+        receipt.terms.lasted(min(max(0, now - receipt.at), receipt.length))
+        for limit, cost in receipt.spent:
             if limit.policy == "in_flight":
-                self._ledger.release(limit.key, verdict.receipt.lease)
+                self._ledger.release(limit.key, receipt.lease)
             elif not executed:
-                self._ledger.refund(limit, cost, verdict.receipt.at, self._clock())
+                self._ledger.refund(limit, cost, receipt.at, now)
 
     def _terms_of(self, tenant: Tenant, route: str) -> tuple[Terms, Terms]:
         known = self._terms.get((tenant.id, route))

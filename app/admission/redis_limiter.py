@@ -42,6 +42,9 @@ class _Receipt:
     member: bytes
     violated: int
     at: int
+    """On Redis's clock."""
+    since: int = 0
+    """On ours."""
 
 
 class RedisLimiter:
@@ -80,15 +83,15 @@ class RedisLimiter:
         return self._headcount.replicas
 
     async def __aenter__(self) -> "RedisLimiter":
-        await self._redis.__aenter__()
-        await self._headcount.__aenter__()
+        await self._redis.open()
+        await self._headcount.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._headcount.__aexit__(kind, error, trace)
-        await self._redis.__aexit__(kind, error, trace)
+        await self._headcount.close()
+        await self._redis.close()
 
     async def spend(self, tenant: Tenant, route: str, characters: int, lifetime: float) -> Verdict:
         account = self._account(tenant, route)
@@ -102,7 +105,7 @@ class RedisLimiter:
         remembered = account.recall(characters, asked_at)
         if remembered is not None:
             self.remembered += 1
-            return verdict(account.terms.limits, remembered, characters, remembered=True)
+            return verdict(account.terms, remembered, characters, remembered=True)
         try:
             decided = await self._decided(link, link.wire, account, characters, lifetime, asked_at)
         except RedisTrouble as error:
@@ -121,10 +124,8 @@ class RedisLimiter:
             del self._exhausted[tenant.id]
             return None
         refused = account.recall_any(most, monotonic_ns() // 1000)
-        if refused is None:
-            return None
-        self.remembered += 1
-        return verdict(account.terms.limits, refused, most, remembered=True)
+        self.remembered += refused is not None
+        return refused
 
     async def _decided(
         self, link: RedisLink, wire: RedisWire, account: Account, characters: int, lifetime: float, asked_at: int
@@ -136,18 +137,21 @@ class RedisLimiter:
         if not ruling.admitted:
             account.remember(ruling, asked_at)
             self._exhausted[account.terms.tenant.id] = account
-            return verdict(account.terms.limits, ruling, characters)
-        receipt = _Receipt(account, characters, member, ruling.violated, ruling.now)
-        return verdict(account.terms.limits, ruling, characters, receipt=receipt)
+            return verdict(account.terms, ruling, characters)
+        receipt = _Receipt(account, characters, member, ruling.violated, ruling.now, asked_at)
+        return verdict(account.terms, ruling, characters, receipt=receipt)
 
     def settle(self, verdict: Verdict, *, executed: bool) -> None:
         receipt = verdict.receipt
         if not isinstance(receipt, _Receipt):
             self._local.settle(verdict, executed=executed)
             return
-        link = self._redis.link_for(receipt.account.slot)
-        for command in receipt.account.release(receipt.member):
-            link.send(command, receipt.account.slot)
+        account = receipt.account
+        link = self._redis.link_for(account.slot)
+        if account.releases:
+            account.terms.lasted(monotonic_ns() // 1000 - receipt.since)
+        for command in account.release(receipt.member):
+            link.send(command, account.slot)
         if not executed:
             self._repay(receipt, link.wire)
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 import hiredis
 
 from app.admission.redis_address import RedisAddress
+from app.admission.redis_tls import reason
 
 Reply = Any
 Late = Callable[[Reply], None]
@@ -100,8 +101,8 @@ class RedisWire(asyncio.Protocol):
         if transport is not None:
             transport.close()
 
-    def drop(self) -> None:
-        transport = self._forget(RedisLost("dropped"))
+    def drop(self, why: str = "dropped") -> None:
+        transport = self._forget(RedisLost(why))
         if transport is not None:
             transport.abort()
 
@@ -164,7 +165,8 @@ class RedisWire(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.alive:
-            self.drop()
+            why = reason(error)
+            self.drop(f"the connection broke{f': {why}' if why else ''}")
             self._lost()
 
     def pause_writing(self) -> None:
@@ -193,14 +195,15 @@ async def dial(address: RedisAddress, *, budget: float, patience: float, lost: C
             if address.path:
                 await loop.create_unix_connection(lambda: wire, address.path)
             else:
-                await loop.create_connection(lambda: wire, address.host, address.port, ssl=address.tls)
+                tls = address.tls.context() if address.tls else None
+                await loop.create_connection(lambda: wire, address.host, address.port, ssl=tls)
             await asyncio.gather(*map(wire.call, address.greeting))
     except TimeoutError:
         wire.drop()
-        raise RedisSilent("the connection did not open in time") from None
+        raise RedisSilent(f"the connection did not open in time{' (is TLS spoken there?)' if address.tls else ''}") from None
     except OSError as error:
         wire.drop()
-        raise RedisLost(f"the connection did not open: {error.strerror or type(error).__name__}") from error
+        raise RedisLost(f"the connection did not open: {reason(error)}") from error
     except BaseException:  # raised again below
         wire.drop()
         raise

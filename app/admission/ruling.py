@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.admission.headers import rate_limit_headers
 from app.admission.limiter import Policy, Standing, Verdict
-from app.admission.terms import DAY_US, Limit
+from app.admission.terms import DAY_US, Limit, Terms
 from app.errors import OverLimit, QuotaExhausted, RateLimited, TooManyInFlight
 
 _KINDS: dict[Policy, type[OverLimit]] = {
@@ -26,7 +27,7 @@ class Ruling:
 
 
 def verdict(
-    limits: Sequence[Limit],
+    terms: Terms,
     ruling: Ruling,
     characters: int,
     *,
@@ -34,16 +35,17 @@ def verdict(
     remembered: bool = False,
     receipt: object = None,
 ) -> Verdict:
-    now, values = ruling.now, ruling.values
+    limits, now, values = terms.limits, ruling.now, ruling.values
     standings = tuple([standing(limit, value, now) for limit, value in zip(limits, values, strict=True) if limit.enforced])
+    headers = rate_limit_headers(standings)
     if not ruling.violated:
-        return Verdict(None, standings, degraded, receipt=receipt)
+        return Verdict(None, standings, headers, degraded, receipt=receipt)
     broken = [pair for i, pair in enumerate(zip(limits, values, strict=True)) if ruling.violated >> i & 1]
     shadowed = tuple(limit.name for limit, _ in broken if not limit.enforced)
     if ruling.admitted:
-        return Verdict(None, standings, degraded, shadowed=shadowed, receipt=receipt)
-    waits = [(_wait(limit, value, characters, now), limit) for limit, value in broken if limit.enforced]
-    return Verdict(_refusal(*max(waits, key=lambda wait: wait[0])), standings, degraded, remembered, shadowed)
+        return Verdict(None, standings, headers, degraded, shadowed=shadowed, receipt=receipt)
+    waits = [(_wait(limit, value, characters, now, terms.lasting), limit) for limit, value in broken if limit.enforced]
+    return Verdict(_refusal(*max(waits, key=lambda wait: wait[0])), standings, headers, degraded, remembered, shadowed)
 
 
 def standing(limit: Limit, value: int, now: int) -> Standing:
@@ -59,19 +61,19 @@ def standing(limit: Limit, value: int, now: int) -> Standing:
     return Standing(limit.name, policy, quota, remaining, limit.window, reset)
 
 
-def _wait(limit: Limit, value: int, characters: int, now: int) -> int:
+def _wait(limit: Limit, value: int, characters: int, now: int, lasting: float) -> float:
     """Microseconds after which this limit would let the same request pass, if nothing else competes."""
     match limit.policy:
         case "daily":
             return DAY_US - now % DAY_US
-        # Nobody knows when a running request ends: its lease is only the latest moment.
+        # Nobody knows when a running request ends, and its lease is only the latest moment: a guess, from how long they last.
         case "in_flight":
-            return 1
+            return lasting / limit.capacity
         case _:
             return value + limit.cost(characters) - limit.capacity
 
 
-def _refusal(wait: int, limit: Limit) -> OverLimit:
+def _refusal(wait: float, limit: Limit) -> OverLimit:
     seconds = _seconds(wait)
     return _KINDS[limit.policy](f"The limit of {limit.promise} is reached.", retry_after=seconds)
 

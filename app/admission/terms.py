@@ -14,6 +14,8 @@ from app.errors import InvalidInput
 from app.tenancy.tenant import OnRedisLoss, Quota, Tenant
 
 DAY_US = 86_400_000_000
+_WEIGHT = 0.1
+"""Of the latest request in the moving average of how long they last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Terms:
     limits: tuple[Limit, ...]
     most: int | None = field(init=False)
     """The characters above which no request can ever pass."""
+    lasting: float = field(default=0.0, init=False)
+    """Microseconds, a moving average of the requests that are over."""
 
     def __post_init__(self) -> None:
         self.most = min((limit.quota for limit in self._by_character()), default=None)
@@ -70,6 +74,9 @@ class Terms:
             f"The request has {characters} characters, and the limit of {limit.promise} admits at most {limit.quota} in one "
             "request. Waiting can't help: send fewer characters at a time."
         )
+
+    def lasted(self, microseconds: int) -> None:
+        self.lasting += (microseconds - self.lasting) * (_WEIGHT if self.lasting else 1.0)
 
     def _by_character(self) -> Iterator[Limit]:
         return (limit for limit in self.limits if limit.by_character and limit.enforced)

@@ -103,6 +103,24 @@ async def test_a_refusal_says_which_limit_and_how_long(
     assert [standing.remaining for standing in verdict.standings] == [0]
 
 
+@pytest.mark.parametrize(
+    ("slots", "seconds", "retry_after"), [(1, 9.0, 9), (1, 8.2, 9), (4, 9.0, 3), (16, 9.0, 1), (1, 0.01, 1)]
+)
+async def test_a_slot_is_promised_as_soon_as_one_of_those_held_is_free_on_average(
+    slots: int, seconds: float, retry_after: int
+) -> None:
+    clock = Clock()
+    limiter, tenant = LocalLimiter(clock=clock), tenant_of(Quota(in_flight=slots))
+    verdict = await limiter.spend(tenant, "sentiment", 0, 60.0)
+    clock.pass_(seconds)
+    limiter.settle(verdict, executed=True)
+    for _ in range(slots):
+        await spend(limiter, tenant)
+    refusal = (await spend(limiter, tenant)).refusal
+    assert isinstance(refusal, TooManyInFlight)
+    assert refusal.retry_after == retry_after
+
+
 async def test_the_longest_wait_is_the_one_told() -> None:
     limiter = LocalLimiter(clock=Clock())
     tenant = tenant_of(Quota(requests_per_second=1, burst=1, characters_per_day=10, in_flight=1))

@@ -88,11 +88,26 @@ async def test_it_is_forgotten_on_refund_on_reload_and_when_it_has_come_back(lim
     await exhaust(limiter, acme)
     assert limiter.recall(tenant(Quota(SLOW, 3)), 10) is None
 
-    quick = tenant(Quota(20, 1), name="quick")
+    quick = tenant(Quota(250, 1), name="quick")
     await exhaust(limiter, quick)
-    await asyncio.sleep(0.06)
+    limiter.recall(quick, 10)
+    await asyncio.sleep(0.0045)  # what was told a moment ago holds no longer than it is true
     assert limiter.recall(quick, 10) is None
     assert (await spend(limiter, quick)).refusal is None
+
+
+async def test_whoever_is_refused_again_and_again_is_told_the_same_for_a_few_milliseconds(
+    limiter: RedisLimiter, tenant: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.admission.account._FRESH_US", 200_000)
+    acme = tenant(Quota(SLOW, 1))
+    await exhaust(limiter, acme)
+    before = limiter.remembered
+    first, *others = [limiter.recall(acme, most) for most in (10, 10, 7)]
+    assert [other is first for other in others] == [True, True]
+    assert limiter.remembered == before + 3
+    await asyncio.sleep(0.21)
+    assert limiter.recall(acme, 10) is not first
 
 
 async def test_without_redis_nothing_is_recalled(own_server: RedisServer, tenant: Make, until: Until) -> None:

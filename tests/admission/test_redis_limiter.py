@@ -10,6 +10,7 @@ from app.admission.account import Account
 from app.admission.limiter import Verdict
 from app.admission.local_limiter import LocalLimiter
 from app.admission.redis_limiter import RedisLimiter
+from app.admission.terms import Terms
 from app.errors import InvalidInput, QuotaExhausted, RateLimited, TooManyInFlight
 from app.tenancy.tenant import Quota, Tenant
 from tests.admission.redis_server import RedisServer
@@ -151,6 +152,17 @@ async def test_a_shadow_limit_is_reported_and_refuses_nothing(limiter: RedisLimi
     assert [left(verdict) for verdict in verdicts] == [{"in_flight": 1}, {"in_flight": 0}, {"in_flight": 0}]
 
 
+async def test_a_refusal_for_want_of_a_slot_says_how_long_requests_last_here(limiter: RedisLimiter, tenant: Make) -> None:
+    acme = tenant(Quota(in_flight=1))
+    for seconds, retry_after in ((1.01, 1), (0.0, 2)):
+        running = await spend(limiter, acme)
+        refusal = (await spend(limiter, acme)).refusal
+        assert isinstance(refusal, TooManyInFlight)
+        assert refusal.retry_after == retry_after
+        await asyncio.sleep(seconds)
+        limiter.settle(running, executed=True)
+
+
 async def test_a_slot_whose_holder_crashed_is_free_after_its_lease(server: RedisServer, tenant: Make) -> None:
     acme = tenant(Quota(in_flight=1))
     async with RedisLimiter(server.url, margin=0.3, budget=5.0) as crashed:
@@ -197,6 +209,7 @@ async def test_redis_and_the_local_limiter_agree(server: RedisServer, tenant: Ma
     chance = random.Random(5)
     moments: list[int] = []
     monkeypatch.setattr(Account, "remember", lambda account, ruling, at: moments.append(ruling.now))
+    monkeypatch.setattr(Terms, "lasted", lambda terms, microseconds: None)  # that is each one's own guess
     local = LocalLimiter(clock=lambda: moments[-1], margin=0.02)
     held: list[tuple[Verdict, Verdict]] = []
     seen = set()

@@ -3,18 +3,11 @@
 import asyncio
 import contextlib
 import logging
-import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from app.admission.limiter import Verdict
 from app.admission.redis_address import RedisAddress, packed
@@ -51,7 +44,7 @@ async def mute_server() -> AsyncIterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def road(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[int, list[float]]]:
+async def road(port: int) -> AsyncIterator[tuple[int, list[float]]]:
     """A road to a server on which every chunk takes `delay[0]` seconds each way."""
     delay = [0.0]
 
@@ -65,7 +58,7 @@ async def road(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[tu
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))
 
-    entrance = await asyncio.start_server(join, "127.0.0.1", 0, ssl=tls)
+    entrance = await asyncio.start_server(join, "127.0.0.1", 0)
     async with entrance:
         yield entrance.sockets[0].getsockname()[1], delay
 
@@ -215,17 +208,19 @@ async def test_the_breaker_opens_at_five_failures_in_a_row_or_ten_that_outnumber
     server: RedisServer, pattern: str, opens_after: int | None
 ) -> None:
     probe = packed("PING")
-    async with RedisLink(RedisAddress.parse(server.url), probes=[probe], budget=5.0) as link:
-        opened = None
-        for number, event in enumerate(pattern, 1):
-            if event == "a":
-                link.answered()
-            else:
-                link.failed(RedisSilent("no reply within the budget"))
-            if link.wire is None:
-                opened = number
-                break
-        assert opened == opens_after
+    link = RedisLink(RedisAddress.parse(server.url), probes=[probe], budget=5.0)
+    await link.open()
+    opened = None
+    for number, event in enumerate(pattern, 1):
+        if event == "a":
+            link.answered()
+        else:
+            link.failed(RedisSilent("no reply within the budget"))
+        if link.wire is None:
+            opened = number
+            break
+    await link.close()
+    assert opened == opens_after
 
 
 async def test_a_demoted_redis_is_left_and_taken_again_once_it_is_master(
@@ -262,40 +257,6 @@ async def test_a_unix_socket_will_do(own_server: RedisServer, tmp_path: Path) ->
     own_server.start("--unixsocket", str(tmp_path / "s"))
     async with RedisLimiter(f"unix://{tmp_path / 's'}?db=3") as limiter:
         assert limiter.mode == "exact"
-
-
-def certificate(directory: Path) -> Path:
-    """A certificate that signs itself, for 127.0.0.1, with its key in the same file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    signed = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
-        .sign(key, SHA256())
-    )
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    file = directory / "redis.pem"
-    file.write_bytes(private + signed.public_bytes(Encoding.PEM))
-    return file
-
-
-@pytest.mark.parametrize(
-    ("options", "mode"),
-    [("?ssl_ca_certs={file}", "exact"), ("?ssl_cert_reqs=none", "exact"), ("", "degraded")],
-)
-async def test_tls_is_spoken_and_a_stranger_is_not_trusted(
-    server: RedisServer, tmp_path: Path, options: str, mode: str
-) -> None:
-    """The server of our wheel is built without TLS, so what ends it stands before the server."""
-    file = certificate(tmp_path)
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(file)
-    async with (
-        road(server.port, tls) as (port, _),
-        RedisLimiter(f"rediss://127.0.0.1:{port}{options.format(file=file)}") as limiter,
-    ):
-        assert limiter.mode == mode
 
 
 async def test_the_policy_of_a_quota_says_what_holds_without_redis(tenant: Make, unused_tcp_port: int) -> None:

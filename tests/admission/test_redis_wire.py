@@ -146,7 +146,7 @@ def test_an_address_never_shows_its_secret() -> None:
     address = RedisAddress.parse("rediss://alice:s3cret@redis.example:6380/1")
     assert repr(address) == str(address) == "redis.example:6380"
     assert address.tls is not None
-    assert address.tls.check_hostname
+    assert address.tls.context().check_hostname
 
 
 @pytest.mark.parametrize("url", ["http://h", "localhost:6379", "redis://h:port", ""])

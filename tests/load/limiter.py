@@ -21,7 +21,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from app.admission.account import Account, Script
-from app.admission.headers import rate_limit_headers
 from app.admission.local_limiter import LocalLimiter
 from app.admission.redis_limiter import RedisLimiter
 from app.admission.terms import terms_of
@@ -66,7 +65,6 @@ def by_conch(limiter: RedisLimiter, tenant: Tenant) -> Decide:
     async def decide() -> None:
         verdict = await limiter.spend(tenant, "x", 500, 2.0)
         assert not verdict.degraded
-        rate_limit_headers(verdict.standings)
         limiter.settle(verdict, executed=True)
 
     return decide
