@@ -63,6 +63,11 @@ class Jwks:
     def __len__(self) -> int:
         return len({kid for kid, _ in self._keys if kid is not None})
 
+    def fits(self, issuer: Issuer) -> bool:
+        """Whether these are that issuer's keys too, whatever else is said of it."""
+        own = self._issuer
+        return (own.jwks_url, own.algorithms) == (issuer.jwks_url, issuer.algorithms)
+
     async def find(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
         """The key that a token names. Raises `IssuerAway` where no key was ever seen, or none for too long."""
         if self._is_usable() and (key := self._keys.get((kid, algorithm))) is not None:

@@ -40,6 +40,9 @@ class Snapshot:
     tenants: Mapping[str, Tenant]
     credentials: Mapping[bytes, Credential]
 
+    def __len__(self) -> int:
+        return len(self.tenants)
+
 
 def load(path: Path) -> Snapshot:
     """Reads a file, or every `*.yaml` and `*.yml` of a directory as if they were one. Raises `TenantsInvalid`."""

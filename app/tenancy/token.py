@@ -33,9 +33,21 @@ class Tokens:
     def __init__(self, issuers: Iterable[Issuer], clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._client = httpx.AsyncClient(timeout=None, follow_redirects=False)  # noqa: S113  (each fetch has its own)
-        self._issuers = {issuer.name: issuer for issuer in issuers}
-        self.keys = {issuer.name: Jwks(issuer, self._client, clock) for issuer in self._issuers.values()}
+        self._issuers: dict[str, Issuer] = {}
         self._remembered: OrderedDict[bytes, tuple[Grant, float]] = OrderedDict()
+        self._replaced = asyncio.Event()
+        self.keys: dict[str, Jwks] = {}
+        self.replace(issuers)
+
+    def replace(self, issuers: Iterable[Issuer]) -> None:
+        """What is known of an issuer's keys stays while it publishes them at the same place; what is remembered of its tokens
+        stays only if nothing about it changed.
+        """
+        before, self._issuers = self._issuers, {issuer.name: issuer for issuer in issuers}
+        same = {name for name, issuer in self._issuers.items() if before.get(name) == issuer}
+        self.keys = {name: self._keys_of(issuer) for name, issuer in self._issuers.items()}
+        self._remembered = OrderedDict(item for item in self._remembered.items() if item[1][0].issuer in same)
+        self._replaced.set()
 
     def remembered(self, token: bytes) -> Grant | None:
         key = digest(token)
@@ -50,6 +62,8 @@ class Tokens:
         issuer = self._issuer(claims)
         algorithm = _algorithm(header, issuer)
         key = await self.keys[issuer.name].find(_key_id(header), algorithm)
+        if self._issuers.get(issuer.name) != issuer:  # a reload came in between
+            return await self.verify(token)
         if key is None:
             raise TokenRefused("token_forged", "this token is signed by a key that its issuer does not publish")
         claims = _verified(text, key, algorithm, issuer)
@@ -58,13 +72,26 @@ class Tokens:
         return grant
 
     async def watch(self) -> None:
-        """For ever: keep every issuer's keys fresh. When it is cancelled, nothing is fetched any more."""
-        try:
-            await asyncio.gather(*(keys.watch() for keys in self.keys.values()))
-        finally:
-            for keys in self.keys.values():
-                keys.close()
-            await self._client.aclose()
+        """For ever: keep the keys of every issuer fresh, also of those that come later."""
+        watches: dict[Jwks, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                current = set(self.keys.values())
+                for retired in watches.keys() - current:
+                    watches.pop(retired).cancel()
+                watches |= {keys: group.create_task(keys.watch()) for keys in current - watches.keys()}
+                await self._replaced.wait()
+                self._replaced.clear()
+
+    async def close(self) -> None:
+        """Nothing is fetched any more."""
+        for keys in self.keys.values():
+            keys.close()
+        await self._client.aclose()
+
+    def _keys_of(self, issuer: Issuer) -> Jwks:
+        known = self.keys.get(issuer.name)
+        return known if known and known.fits(issuer) else Jwks(issuer, self._client, self._clock)
 
     def _issuer(self, claims: Mapping[str, Any]) -> Issuer:
         name = claims.get("iss")

@@ -249,6 +249,48 @@ async def test_a_tenant_that_is_removed_is_gone_for_the_tokens_that_are_remember
     assert (await models(gateway, idp.token(tenant="open"))).status_code == 200
 
 
+async def test_issuers_come_and_go_while_running_and_a_bad_file_changes_nothing(start_gateway: Start, trust: Start) -> None:
+    first, second = FakeIssuer("https://first.example"), FakeIssuer("https://second.example")
+    gateway = await trust(start_gateway, first)
+    file = Path(gateway.peer.part.environment["CONCH_TOKENS_FILE"])
+
+    def write(*issuers: FakeIssuer, **fields: object) -> None:
+        file.write_text(yaml.safe_dump({"issuers": {issuer.name: issuer.entry(**fields) for issuer in issuers}}))
+
+    async def becomes(token: str, status: int) -> None:
+        async with asyncio.timeout(2):
+            while (await models(gateway, token)).status_code != status:
+                await asyncio.sleep(0.05)
+
+    await becomes(first.token(), 200)
+    assert_problem(await models(gateway, second.token()), 401, "unauthenticated")
+    write(first, second)
+    await becomes(second.token(), 200)
+    assert (first.asked, second.asked) == (1, 1), "keys that are there are not asked for again"
+
+    write(first, second, algorithms=["HS256"])
+    await eventually(lambda: "issuers not reloaded" in gateway.log())
+    assert f"{file}:4: issuers.{first.name}.algorithms[0]: should be" in gateway.log()
+    for idp in (first, second):
+        assert (await models(gateway, idp.token())).status_code == 200
+    assert (await gateway.status())["files"]["tokens"] == {"generation": 2, "failures": 1}
+    code, _, err = await conch("check", **gateway.peer.part.environment)
+    assert (code, f"{file}:4: issuers" in err) == (1, True)
+
+    remembered = first.token()
+    await becomes(remembered, 200)
+    write(second)
+    await becomes(remembered, 401)
+    assert (await models(gateway, second.token())).status_code == 200
+    async with asyncio.timeout(5):
+        while await gateway.count("conch_config_generation", file="tokens") < 3:
+            await asyncio.sleep(0.05)
+    issuers = {sample.labels["issuer"] for sample in await gateway.samples() if sample.name == "conch_jwks_failures"}
+    assert issuers == {second.name}, "a series of one who left is gone"
+    for idp in (first, second):
+        idp.vanish()
+
+
 async def test_a_file_that_can_not_be_used_is_told_by_line_and_keeps_a_gateway_from_starting(
     staged: RunningGateway, tmp_path: Path
 ) -> None:

@@ -235,15 +235,8 @@ async def test_an_issuer_must_prove_who_it_is_by_a_certificate_that_is_trusted(
     trusted = Tokens([issuer])
     assert await trusted.verify(idp.token().encode())
     for tokens in (stranger, trusted):
-        await ended(tokens)
+        await tokens.close()
     idp.vanish()
-
-
-async def ended(tokens: Tokens) -> None:
-    watch = asyncio.create_task(tokens.watch())
-    await asyncio.sleep(0)
-    watch.cancel()
-    await asyncio.wait([watch])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from http.server import BaseHTTPRequestHandler
 from time import monotonic
 from typing import Any
 
@@ -45,6 +47,7 @@ async def watching(*issuers: Issuer, clock: Callable[[], float] = monotonic) -> 
         watch.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watch
+        await tokens.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -192,3 +195,51 @@ async def test_what_is_remembered_is_bounded(idp: FakeIssuer, monkeypatch: pytes
         assert tokens.remembered(first)
         await tokens.verify(third)
         assert [tokens.remembered(token) is not None for token in (first, second, third)] == [True, False, True]
+
+
+async def test_issuers_are_replaced_and_what_is_known_of_those_that_stay_is_kept() -> None:
+    staying, leaving, coming = FakeIssuer("https://stays"), FakeIssuer("https://leaves"), FakeIssuer("https://comes")
+    async with watching(issuer(staying), issuer(leaving)) as tokens:
+        coming.keys = [jwk("new")]
+        stays, leaves, comes = staying.token().encode(), leaving.token().encode(), coming.token(kid="new").encode()
+        for token in (stays, leaves):
+            await tokens.verify(token)
+        assert await reason(tokens, comes.decode()) == "token_untrusted"
+
+        tokens.replace([issuer(staying), issuer(coming)])
+        assert tokens.remembered(stays)
+        assert await reason(tokens, leaves.decode()) == "token_untrusted"
+        async with asyncio.timeout(10):
+            while coming.asked == 0:  # before anybody needs them
+                await asyncio.sleep(0.01)
+        assert await tokens.verify(comes)
+
+        tokens.replace([issuer(staying, audiences=frozenset({"other"})), issuer(coming, jwks_url=staying.url)])
+        assert await reason(tokens, stays.decode()) == "token_untrusted"
+        assert await reason(tokens, comes.decode()) == "token_forged"
+    assert (staying.asked, coming.asked) == (2, 1), "only who publishes elsewhere is asked anew"
+    for idp in (staying, leaving, coming):
+        idp.vanish()
+
+
+async def test_who_waits_for_keys_while_the_issuers_are_replaced_is_judged_by_the_new_ones() -> None:
+    idp, asked, held = FakeIssuer(), threading.Event(), threading.Event()
+
+    def hold(request: BaseHTTPRequestHandler) -> None:
+        asked.set()
+        held.wait(10)
+        idp.serve(request)
+
+    idp.answer = hold
+    tokens = Tokens([issuer(idp)])
+    token = idp.token()
+    waiting = asyncio.create_task(tokens.verify(token.encode()))
+    assert await asyncio.to_thread(asked.wait, 10)
+    tokens.replace([issuer(idp, tenants=("nobody",))])
+    held.set()
+    with pytest.raises(TokenRefused) as refused:
+        await waiting
+    assert refused.value.reason == "token_tenant"
+    assert tokens.remembered(token.encode()) is None
+    await tokens.close()
+    idp.vanish()
