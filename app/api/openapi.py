@@ -1,68 +1,55 @@
-"""What the OpenAPI document says of the operations beyond their code."""
+"""What each operation says of itself to FastAPI; `document` makes the OpenAPI document of it."""
 
 from typing import Any
 
 from pydantic import BaseModel
 
-from app.api.schemas import Problem
+from app.api.examples import REQUESTS
+from app.api.schemas import OpenAIProblem, Problem
 
-_EXAMPLES: dict[str, dict[str, Any]] = {
-    "classify": {"model": "sentiment", "inputs": ["I love it", "It broke after a day."]},
-    "entities": {"model": "pii", "inputs": ["My name is Jane Doe and I live in Springfield."], "include_text": True},
-    "embeddings": {"model": "minilm-l6-v2", "input": ["This is an example sentence"]},
-    "analyze": {"model": "analyze", "inputs": ["The new SUV handles snow well."], "features": ["sentiment", "topics"]},
-}
 PROBLEMS = {
     400: "The bytes are not a request.",
     401: "No key or token, or none that is known.",
     403: "The key does not allow this.",
     404: "There is no such model or path, or none that this tenant may see.",
-    408: "The body did not arrive in time.",
+    408: "The request did not arrive in time.",
     413: "The body is too large.",
-    415: "The body is not JSON.",
+    414: "The request target is too long.",
+    415: "The body's media type or encoding is not taken.",
     422: "The request is outside the rules; `errors` points to the items.",
     429: "The tenant's own limit is reached, or too many failed to authenticate; waiting `Retry-After` seconds helps.",
+    431: "The head of the request is too large.",
     500: "Conch failed.",
     502: "The model failed, or its answer can't be trusted.",
     503: "There is no capacity, or the model can't be served now.",
     504: "The time given for the request has passed.",
 }
+ANYWHERE = (400, 401, 403, 408, 414, 429, 431, 500, 503)
+"""What every operation may answer, whatever it does."""
+BEFORE_THE_PATH = (431,)
+"""What is refused when nobody knows yet whose clients ask."""
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    schema = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {status: {"description": PROBLEMS[status], "content": schema} for status in statuses or PROBLEMS}
+def problems(*statuses: int, shape: type[BaseModel] = Problem) -> dict[int | str, dict[str, Any]]:
+    """The refusals of an operation: those named, and those that no operation is spared. All of them where none is named."""
+    chosen = sorted({*statuses, *ANYWHERE}) if statuses else PROBLEMS
+    return {status: _problem(status, Problem if status in BEFORE_THE_PATH else shape) for status in chosen}
 
 
-def documented(task: str, request: type[BaseModel], response: type[BaseModel]) -> dict[str, Any]:
+def _problem(status: int, shape: type[BaseModel]) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{shape.__name__}"}
+    return {"description": PROBLEMS[status], "content": {"application/problem+json": {"schema": schema}}}
+
+
+def documented(task: str, request: type[BaseModel], response: type[BaseModel], summary: str = "") -> dict[str, Any]:
     """The arguments of a route whose handler reads and writes bytes by itself."""
-    body = {"schema": {"$ref": f"#/components/schemas/{request.__name__}"}, "example": _EXAMPLES[task]}
+    examples = {name: {"summary": name, "value": value} for name, value in REQUESTS[task].items()}
+    body = {"schema": {"$ref": f"#/components/schemas/{request.__name__}"}, "examples": examples}
+    answer = {"model": response, "description": "The answers, in the order of the texts."}
     return {
         "operation_id": task,
+        "summary": summary or None,
         "tags": ["tasks"],
-        "responses": {200: {"model": response, "description": "The answers, in the order of the texts."}, **problems()},
+        "responses": {200: answer, **problems(shape=OpenAIProblem if task == "embeddings" else Problem)},
         "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": body}}},
     }
-
-
-def complete(document: dict[str, Any], requests: tuple[type[BaseModel], ...]) -> dict[str, Any]:
-    """Add the schemas that handlers read by themselves, and how to authenticate."""
-    components = document.setdefault("components", {})
-    schemas = components.setdefault("schemas", {})
-    shapes: tuple[type[BaseModel], ...] = (*requests, Problem)
-    for shape in shapes:
-        schema = shape.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas.update(schema.pop("$defs", {}))
-        schemas[shape.__name__] = schema
-    components["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer", "description": "A tenant's key, `ck_…`, or a token (JWT)."},
-        "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-    }
-    for operation in (of for methods in document["paths"].values() for of in methods.values()):
-        # FastAPI's own 422, for the parts of a path; ours take any string, and what is wrong with a body is a Problem.
-        if "HTTPValidationError" in str(operation["responses"].get("422")):
-            del operation["responses"]["422"]
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    document["security"] = [{"key": []}, {"header": []}]
-    return document
