@@ -50,11 +50,13 @@ def test_codes_are_stable_words_and_unique() -> None:
 def test_every_metric_is_documented_with_its_labels_and_no_other_is() -> None:
     rows = re.findall(r"^\| `(conch_\w+)` \| (\w+)(?:: ((?:`\w+`(?:, )?)+))? \|", text("metrics.md"), re.MULTILINE)
     documented = {name: (kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels in rows}
-    families = {}
-    for collector in Metrics().registry._collector_to_names:
-        suffix = "_total" if collector._type == "counter" else ""  # type: ignore[attr-defined]
-        families[collector._name + suffix] = (collector._type, collector._labelnames)  # type: ignore[attr-defined]
-    assert documented == families
+    instruments = Metrics().registry.instruments
+    assert documented == {f"{each.name}{'_total' * (each.kind == 'counter')}": (each.kind, each.names) for each in instruments}
+
+
+def test_every_label_of_a_metric_is_documented_with_its_bound() -> None:
+    documented = set(re.findall(r"^\| `(\w+)` \| .+ \| .*\w.* \|$", text("metrics.md").partition("| label |")[2], re.MULTILINE))
+    assert documented == {label for each in Metrics().registry.instruments for label in each.names}
 
 
 def commands(group: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str, click.Command]]:
