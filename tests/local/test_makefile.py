@@ -34,7 +34,23 @@ def stand_in(checkout: Path, name: str, script: str) -> str:
 
 def test_help_lists_every_command(checkout: Path) -> None:
     listed = {line.split()[0] for line in make(checkout).stdout.splitlines()}
-    assert listed == {"help", "run", "models", "test", "check", "fix", "bench", "lock", "clean"}
+    assert listed == {
+        *(
+            "help",
+            "run",
+            "models",
+            "test",
+            "test-deploy",
+            "test-sdk",
+            "check",
+            "fix",
+            "bench",
+            "openapi",
+            "sdk",
+            "lock",
+            "clean",
+        )
+    }
 
 
 def test_without_a_python_that_runs_it_says_what_to_install(checkout: Path) -> None:
