@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
-from opentelemetry.trace import Span
+from app.telemetry.span import Span
 
 
 @dataclass(slots=True)
@@ -27,6 +27,8 @@ class Exchange:
     characters: int = 0
     tokens: int = 0
     chunks: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    """Of the lines of a bulk post: how many were `ok`, or failed for which code."""
     limiter: str = ""
     """`admitted`, or the code of the refusal; empty where no limiter was asked."""
     degraded: bool = False
@@ -39,8 +41,18 @@ class Exchange:
     span: Span | None = None
     """The SERVER span, where tracing is on."""
     auth: float = 0.0
+    parse: float = 0.0
     admission: float = 0.0
+    queue: float = 0.0
     triton: float = 0.0
+    encode: float = 0.0
+    answered: float = 0.0
+    """When the model's answer was there, on the clock of `started`."""
 
     def elapsed(self) -> float:
         return monotonic() - self.started
+
+    @property
+    def sampled_trace(self) -> str:
+        """The id of a trace that somebody can look up; empty where there is none."""
+        return self.trace_id if self.span is not None and self.span.sampled else ""

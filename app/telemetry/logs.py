@@ -1,21 +1,31 @@
 """JSON lines: one for each request, one for each event. Neither ever holds a character of a tenant's text or a key."""
 
+import asyncio
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from functools import lru_cache
+from random import random
+from time import time_ns
+from typing import Any, BinaryIO, TextIO
 
 from pydantic_core import to_json
 
 from app.telemetry.exchange import Exchange
 
 
-def _line(record: dict[str, Any]) -> str:
-    return to_json(record).decode() + "\n"
-
-
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second, rest = divmod(time_ns() // 1_000_000, 1000)
+    return f"{_second(second)}.{rest:03}Z"
+
+
+@lru_cache(4)
+def _second(since_1970: int) -> str:
+    return datetime.fromtimestamp(since_1970, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+_IDS = ("request_id", "trace_id")
+"""What an event says of the request that it happened to, where it is logged with these as `extra`."""
 
 
 class _JsonFormatter(logging.Formatter):
@@ -25,12 +35,13 @@ class _JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **{name: vars(record)[name] for name in _IDS if name in vars(record)},
         }
         if record.exc_info and record.exc_info[0]:
             # The traceback's lines name our code; the exception's own text may quote a body, so that only its type is said.
             event["exception"] = record.exc_info[0].__name__
             event["at"] = _frames(record.exc_info[2])
-        return _line(event).rstrip("\n")
+        return to_json(event).decode()
 
 
 def _frames(traceback: Any) -> list[str]:
@@ -42,11 +53,15 @@ def _frames(traceback: Any) -> list[str]:
     return frames[-8:]
 
 
-def configure_logs(level: str, stream: TextIO = sys.stdout) -> None:
+def json_handler(stream: TextIO) -> logging.Handler:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_JsonFormatter())
+    return handler
+
+
+def configure_logs(level: str, stream: TextIO = sys.stdout) -> None:
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [json_handler(stream)]
     root.setLevel(level.upper())
     for talkative in ("httpx", "uvicorn.error"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
@@ -54,18 +69,29 @@ def configure_logs(level: str, stream: TextIO = sys.stdout) -> None:
 
 
 class AccessLog:
-    """One line for each request, written past `logging`, which would cost more than the rest of the line."""
+    """One line for each request, written past `logging`, which would cost more than the rest of the line. The lines of one turn
+    of the event loop leave together, after the answers that they tell of.
 
-    def __init__(self, stream: TextIO = sys.stdout) -> None:
-        self._write = stream.write
-        self._flush = stream.flush
+    A line is an error where the status is one of ours (5xx), else information. `share` is how much is told of what succeeded.
+    """
+
+    def __init__(self, level: str = "info", share: float = 1.0, stream: BinaryIO = sys.stdout.buffer) -> None:
+        self._stream = stream
+        self._held: list[bytes] = []
+        self._told = ("info", "error") if level in ("debug", "info") else ("error",)
+        self._share = share
 
     def record(self, exchange: Exchange, method: str, status: int) -> None:
-        self._write(
-            _line(
+        level = "error" if status >= 500 else "info"
+        if level not in self._told or (self._share < 1 and self._share <= random() and _succeeded(exchange, status)):  # noqa: S311
+            return
+        if not self._held:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._held.append(
+            to_json(
                 {
                     "time": _now(),
-                    "level": "info",
+                    "level": level,
                     "logger": "conch.access",
                     "method": method,
                     "route": exchange.route,
@@ -81,6 +107,7 @@ class AccessLog:
                     "characters": exchange.characters,
                     "tokens": exchange.tokens,
                     "chunks": exchange.chunks,
+                    **({"lines": exchange.outcomes} if exchange.outcomes else {}),
                     "limiter": exchange.limiter,
                     "degraded": exchange.degraded,
                     "admission_ms": round(exchange.admission * 1000, 3),
@@ -89,4 +116,12 @@ class AccessLog:
                 }
             )
         )
-        self._flush()
+
+    def _flush(self) -> None:
+        held, self._held = self._held, []
+        self._stream.write(b"\n".join(held) + b"\n")
+        self._stream.flush()
+
+
+def _succeeded(exchange: Exchange, status: int) -> bool:
+    return status < 400 and exchange.outcomes.keys() <= {"ok"}

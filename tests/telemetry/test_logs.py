@@ -1,8 +1,13 @@
 """One JSON line for each request, with no character of a text or a key; the session's end looks at all of them once more."""
 
+import asyncio
 import json
+import logging
+from io import BytesIO, StringIO
 from typing import Any
 
+from app.telemetry.exchange import Exchange
+from app.telemetry.logs import AccessLog, json_handler
 from tests.fakes.triton import FakeTriton
 from tests.gateway.problems import CANARY
 from tests.gateway.process import RunningGateway
@@ -53,6 +58,44 @@ async def test_a_refusal_leaves_one_line_with_its_code(staged: RunningGateway) -
         line = await line_of(staged, answer.headers["x-request-id"])
         assert (line["status"], line["code"], line["tenant"]) == (status, code, tenant)
         assert CANARY not in str(line)
+
+
+async def logged(level: str, share: float, *statuses: int, lines: dict[str, int] | None = None) -> list[dict[str, Any]]:
+    stream = BytesIO()
+    access = AccessLog(level, share, stream)
+    for status in statuses:
+        access.record(Exchange("r", outcomes=lines or {}), "GET", status)
+    await asyncio.sleep(0)
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+async def test_a_line_is_as_grave_as_its_status_and_the_level_holds_for_it() -> None:
+    levels = [(line["status"], line["level"]) for line in await logged("info", 1, 200, 404, 499, 500, 503)]
+    assert levels == [(200, "info"), (404, "info"), (499, "info"), (500, "error"), (503, "error")]
+    assert [line["status"] for line in await logged("warning", 1, 200, 404, 500)] == [500]
+
+
+async def test_of_what_succeeds_a_share_is_told_and_of_the_rest_all() -> None:
+    assert [line["status"] for line in await logged("info", 0, 200, 204, 400, 429, 500)] == [400, 429, 500]
+    assert 20 < len(await logged("info", 0.1, *[200] * 1000)) < 250
+    assert len(await logged("info", 0, 200, lines={"ok": 5, "invalid_input": 1})) == 1
+    assert not await logged("info", 0, 200, lines={"ok": 5})
+
+
+def test_an_event_says_which_request_it_happened_to_and_no_word_of_an_exception() -> None:
+    stream = StringIO()
+    handler = json_handler(stream)
+    log = logging.getLogger("tests.a-logger-of-its-own")
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        raise ValueError(CANARY)
+    except ValueError:
+        log.exception("a request failed", extra={"request_id": "r", "trace_id": "t"})
+    event = json.loads(stream.getvalue())
+    assert (event["request_id"], event["trace_id"], event["exception"]) == ("r", "t", "ValueError")
+    assert event["at"][0].startswith("test_logs.py:")
+    assert CANARY not in stream.getvalue()
 
 
 async def test_no_line_can_be_forged_by_what_a_caller_sends(staged: RunningGateway) -> None:

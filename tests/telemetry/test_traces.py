@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.edge.raw import connected, head
-from tests.fakes.otlp import SeenSpan, Sink, listening
+from tests.fakes.otlp import SeenSpan, Sink, listening, listening_for_grpc
 from tests.fakes.triton import FakeTriton, aborting
 from tests.gateway.problems import CANARY
 from tests.gateway.process import ROOT, RunningGateway
@@ -41,6 +41,7 @@ class Traced:
         return await self.found(answer.headers["x-request-id"])
 
     async def found(self, request_id: str) -> dict[str, SeenSpan]:
+        await eventually(lambda: request_id in self.gateway.log())
         trace = next(line for line in self.gateway.log().splitlines() if request_id in line).split('"trace_id":"')[1][:32]
         await eventually(lambda: "POST /v1/classify" in self.sink.of(trace))
         return self.sink.of(trace)
@@ -74,9 +75,29 @@ async def test_spans_say_what_was_done_and_no_text(traced: Traced) -> None:
     assert server["http.response.status_code"] == 200
     assert (server["http.request.method"], server["http.route"]) == ("POST", "/v1/classify")
     assert (server["conch.tenant"], server["conch.model"], server["conch.inputs"]) == ("open", "words", 1)
-    assert (client["triton.model_name"], client["conch.batch"]) == ("words", 1)
+    assert server["conch.code"] == "ok"
+    assert server["conch.characters"] == len(CANARY)
+    called = {name: client[f"conch.{name}"] for name in ("endpoint", "batch", "chunk", "outcome", "retry")}
+    assert called == {"endpoint": traced.fake.address, "batch": 1, "chunk": 1, "outcome": "ok", "retry": False}
+    assert (client["triton.model_name"], client["triton.model_version"]) == ("words", "1")
+    assert client["conch.request_bytes"] > len(CANARY)
+    assert client["conch.response_bytes"] > 12
     assert CANARY not in str([*spans.values()])
     assert traced.gateway.tenants.keys["open"] not in str([*spans.values()])
+
+
+async def test_each_part_of_a_large_request_has_a_span_of_its_own(traced: Traced) -> None:
+    trace, texts = token_hex(16), ["a", "bb", "ccc"] * 3
+    traced.fake.forget()
+    headers = {"traceparent": f"00-{trace}-{SPAN}-01"}
+    answer = await traced.gateway.post("/v1/classify", {"model": "brief", "inputs": texts}, headers=headers)
+    assert answer.status_code == 200
+    await traced.found(answer.headers["x-request-id"])
+    calls = traced.sink.all(trace, "triton.infer")
+    assert sorted(call.attributes["conch.batch"] for call in calls) == [1, 4, 4]
+    assert sorted(call.attributes["conch.chunk"] for call in calls) == [1, 2, 3]
+    sent = {asked.metadata["traceparent"] for asked in traced.fake.asked}
+    assert sent == {f"00-{trace}-{call.id}-01" for call in calls}
 
 
 @pytest.mark.parametrize("flags", ["00", "02"])
@@ -147,11 +168,40 @@ async def test_an_odd_tracestate_is_dropped_and_no_error(traced: Traced, state: 
     assert (server.parent, server.attributes["http.response.status_code"]) == (SPAN, 200)
 
 
+BAGGAGE = [f"key={CANARY}", f"{CANARY}", "a=1," * 3000, "\xfc=\xff", "=;=,,;"]
+
+
+@pytest.mark.parametrize("baggage", BAGGAGE)
+async def test_baggage_goes_nowhere(traced: Traced, baggage: str) -> None:
+    traced.fake.forget()
+    spans = await traced.classify(f"00-{token_hex(16)}-{SPAN}-01", baggage=baggage.encode("latin-1"))  # type: ignore[arg-type]
+    assert spans["POST /v1/classify"].attributes["http.response.status_code"] == 200
+    assert "baggage" not in traced.fake.asked[0].metadata
+
+
+async def test_a_tracestate_may_be_spread_over_several_headers(traced: Traced) -> None:
+    traced.fake.forget()
+    body = b'{"model":"words","inputs":["a"]}'
+    fields = (
+        f"X-API-Key: {traced.gateway.tenants.keys['open']}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        f"traceparent: 00-{token_hex(16)}-{SPAN}-01",
+        "tracestate: a=1",
+        "tracestate: b=2",
+    )
+    async with connected(traced.gateway.address) as line:
+        await line.send(head("POST /v1/classify", *fields) + body)
+        assert (await line.answer()).status_code == 200
+    assert traced.fake.asked[0].metadata["tracestate"] == "a=1,b=2"
+
+
 async def test_a_failure_marks_both_spans(traced: Traced) -> None:
     traced.fake.behaviours["words"] = aborting(grpc.StatusCode.INTERNAL, "hunter2")
     spans = await traced.classify()
     traced.fake.forget()
     assert (spans["POST /v1/classify"].status, spans["triton.infer"].status) == (ERROR, ERROR)
+    assert spans["triton.infer"].attributes["conch.outcome"] == "failed"
     assert spans["POST /v1/classify"].attributes["conch.code"] == "upstream_error"
     assert "hunter2" not in str([*spans.values()])
 
@@ -175,8 +225,43 @@ async def test_a_real_triton_s_spans_are_children_of_ours(
             spans = await spans_of_one_request(gateway, sink)
     assert spans["InferRequest"].parent == spans["triton.infer"].id
     assert spans["noop"].parent == spans["InferRequest"].id
-    assert spans["noop-head"].parent == spans["noop"].id
+    assert spans["noop-tokenizer"].parent == spans["noop-head"].parent == spans["noop"].id
+    assert spans["triton.infer"].parent == spans["POST /v1/classify"].id
     assert CANARY not in str([*spans.values()])
+    await assert_unsampled_leaves_nothing(gateway, sink)
+
+
+async def assert_unsampled_leaves_nothing(gateway: RunningGateway, sink: Sink) -> None:
+    trace = token_hex(16)
+    for flags in ("00", "01"):
+        headers = {"traceparent": f"00-{trace[:-2]}{flags}-{SPAN}-{flags}"}
+        assert (await gateway.post("/v1/classify", {"model": "noop", "inputs": ["a"]}, headers=headers)).status_code == 200
+    await eventually(lambda: "POST /v1/classify" in sink.of(f"{trace[:-2]}01"), seconds=7)
+    assert not sink.of(f"{trace[:-2]}00"), "neither of ours nor of Triton's"
+
+
+async def test_spans_leave_by_grpc_too_and_a_stranger_s_trace_may_be_kept_apart(
+    start_gateway: Start, traced: Traced, redis: Redis, staged_routes: object
+) -> None:
+    with listening_for_grpc() as sink:
+        gateway = await start_gateway(
+            TRITON=traced.fake.address,
+            REDIS_URL=redis.url,
+            ROUTES_FILE=str(staged_routes),
+            JOIN_TRACES="false",
+            OTEL_EXPORTER_OTLP_ENDPOINT=sink.url,
+            OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
+            OTEL_BSP_SCHEDULE_DELAY="100",
+        )
+        for flags in ("00", "01"):
+            headers = {"traceparent": f"00-{TRACE}-{SPAN}-{flags}", "tracestate": "a=1"}
+            assert (await gateway.post("/v1/classify", {"model": "words", "inputs": ["a"]}, headers=headers)).is_success
+        await eventually(lambda: sum(span.name == "POST /v1/classify" for span in sink.spans) == 2)
+        assert not sink.of(TRACE)
+        servers = [span for span in sink.spans if span.name == "POST /v1/classify"]
+        assert [span.parent for span in servers] == ["", ""]
+        assert [span.links for span in servers] == [((TRACE, SPAN),)] * 2
+        await gateway.peer.stop()
 
 
 async def spans_of_one_request(gateway: RunningGateway, sink: Sink) -> dict[str, SeenSpan] | None:
