@@ -2,22 +2,23 @@
 
 import asyncio
 import re
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_args
 
-import jiter
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
+from app.api.hold import Hold
+from app.api.json_text import parse_calmly
 from app.api.schemas import MAX_TIMEOUT_MS
 from app.errors import ClientClosed, Flaw, InvalidInput, Malformed, RequestTimeout, TooLarge, UnsupportedMedia
-from app.routing.route import MAX_FLAWS
+from app.routing.route import MAX_FLAWS, MOST_INPUTS
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 _JSON = re.compile(r'application/json\s*(;\s*charset="?utf-8"?\s*)?', re.IGNORECASE)
 _TIMEOUT = re.compile(r"[0-9]{1,9}")
-_PLACE = re.compile(r"at line \d+ column \d+$")
+_PART = 256
 _FAULTS = {
     "missing": "this member is required",
     "extra_forbidden": "it has a member that is not known here",
@@ -34,6 +35,9 @@ _FAULTS = {
 class BodyLimits:
     max_bytes: int
     seconds: float
+    hold: Hold
+    turns: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Of large bodies, one at a time is parsed."""
 
 
 async def read_json(request: Request, limits: BodyLimits, shape: type[Parsed]) -> Parsed:
@@ -41,7 +45,7 @@ async def read_json(request: Request, limits: BodyLimits, shape: type[Parsed]) -
     content_type = request.headers.get("content-type", "")
     if not _JSON.fullmatch(content_type):
         raise UnsupportedMedia("the body must be application/json, in UTF-8")
-    return _validated(_parsed(await _read(request, limits)), shape)
+    return validate(await parse_calmly(await _gathered(request, limits), limits.turns), shape)
 
 
 def timeout_of(header: str) -> int:
@@ -51,61 +55,94 @@ def timeout_of(header: str) -> int:
     return int(header)
 
 
-async def _read(request: Request, limits: BodyLimits) -> bytes:
-    message = None
-    chunks: list[bytes] = []
-    size = 0
+async def read_body(request: Request, limits: BodyLimits) -> bytes:
+    return bytes(await _gathered(request, limits))
+
+
+async def _gathered(request: Request, limits: BodyLimits) -> bytes | bytearray:
     try:
         async with asyncio.timeout(limits.seconds):
-            while message is None or message.get("more_body"):
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientClosed("the caller left before the body was complete")
-                chunks.append(message.get("body", b""))
-                size += len(chunks[-1])
-                if size > limits.max_bytes:
-                    raise TooLarge(f"a body may have at most {limits.max_bytes} bytes")
+            body, is_over = await _piece(request)
+            if is_over and len(body) <= limits.max_bytes:
+                return body
+            whole = bytearray()
+            with limits.hold.stowing(request.state.principal.tenant.id) as stow:
+                while len(whole) + len(body) <= limits.max_bytes:
+                    stow(len(body))
+                    whole += body
+                    if is_over:
+                        return whole
+                    body, is_over = await _piece(request)
     except TimeoutError:
         raise RequestTimeout("the body did not arrive in time", headers=(("connection", "close"),)) from None
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    raise TooLarge(f"a body may have at most {limits.max_bytes} bytes")
 
 
-def _parsed(body: bytes) -> object:
-    try:
-        return jiter.from_json(body, allow_inf_nan=False, catch_duplicate_keys=True, cache_mode="none")
-    except ValueError as error:
-        message = str(error)
-        place = _PLACE.search(message)
-        raise Malformed(
-            f"the body is not JSON as this gateway takes it: {_reason(message)}{f', {place[0]}' if place else ''}"
-        ) from None
+async def _piece(request: Request) -> tuple[bytes, bool]:
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientClosed("the caller left before the body was complete")
+    return message.get("body", b""), not message.get("more_body")
 
 
-def _reason(message: str) -> str:
-    if message.startswith("Detected duplicate key"):
-        return "an object has a member twice"
-    if message.startswith("recursion limit"):
-        return "it is nested too deeply"
-    if message.startswith(("invalid unicode", "unexpected end of hex", "lone")):
-        return "a string is not valid Unicode"
-    return "its syntax is broken"
-
-
-def _validated(document: object, shape: type[Parsed]) -> Parsed:
+def validate(document: object, shape: type[Parsed], whole: str = "body") -> Parsed:
+    if isinstance(document, dict):
+        for value in document.values():
+            if isinstance(value, list) and len(value) > _PART:
+                _refuse_first_part(document, shape, whole)
+                break
     try:
         return shape.model_validate(document)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False, include_context=True)
-        flaws = tuple(dict.fromkeys(_flaw(shape, fault["loc"], fault["type"], fault.get("ctx", {})) for fault in faults))
-        raise InvalidInput("the body has members or values that are not allowed here", flaws=flaws[:MAX_FLAWS]) from None
+        raise outside(error, shape, whole) from None
+
+
+def _refuse_first_part(document: dict[str, object], shape: type[BaseModel], whole: str) -> None:
+    """Each fault costs microseconds: long lists are looked at part by part, up to the first that has any."""
+    lists = {name: value for name, value in document.items() if isinstance(value, list) and len(value) > _PART}
+    for name, items in lists.items():
+        if len(items) > MOST_INPUTS:
+            pointer = f"/{name}" if name in shape.model_fields else ""
+            flaw = Flaw(pointer, "too_many", f"at most {MOST_INPUTS}, and each model has a cap of its own")
+            raise InvalidInput(f"a list of the {whole} is too long", flaws=(flaw,))
+    for start in range(0, max(map(len, lists.values())), _PART):
+        parts = {name: items[start : start + _PART] or items[:_PART] for name, items in lists.items()}
+        try:
+            shape.model_validate({**document, **parts})
+        except ValidationError as error:
+            raise outside(error, shape, whole, start) from None
+
+
+def outside(error: ValidationError, shape: type[BaseModel], whole: str, start: int = 0) -> InvalidInput:
+    """`start` is the place of the first item of each long list that was looked at."""
+    faults = error.errors(include_url=False, include_input=False) if error.error_count() <= 4 * _PART else ()
+    flaws = dict.fromkeys(_flaw(shape, _moved(fault["loc"], start), fault["type"], fault.get("ctx", {})) for fault in faults)
+    return InvalidInput(f"the {whole} has members or values that are not allowed here", flaws=tuple(flaws)[:MAX_FLAWS])
+
+
+def _moved(loc: tuple[int | str, ...], start: int) -> tuple[int | str, ...]:
+    at = next((at for at, part in enumerate(loc) if isinstance(part, int)), None)
+    return loc if not start or at is None else (*loc[:at], int(loc[at]) + start, *loc[at + 1 :])
 
 
 def _flaw(shape: type[BaseModel], loc: tuple[int | str, ...], kind: str, context: dict[str, object]) -> Flaw:
     # A member's name is the caller's own words unless it is one of ours.
+    pointer = ""
+    for part in loc:
+        if isinstance(part, int) or part in shape.model_fields:
+            pointer += f"/{part}"
+        if isinstance(part, str) and part in shape.model_fields:
+            shape = _nested(shape.model_fields[part].annotation) or shape
     if kind == "extra_forbidden":
-        return Flaw("", "unknown_member", f"{_FAULTS[kind]}; known are {', '.join(shape.model_fields)}")
-    parts = [str(part) for part in loc if isinstance(part, int) or part in shape.model_fields]
-    return Flaw("".join(f"/{part}" for part in parts), kind, _FAULTS.get(kind) or _bound(kind, context))
+        return Flaw(pointer, "unknown_member", f"{_FAULTS[kind]}; known are {', '.join(shape.model_fields)}")
+    return Flaw(pointer, kind, _FAULTS.get(kind) or _bound(kind, context))
+
+
+def _nested(annotation: Any) -> type[BaseModel] | None:
+    """The model that a member is, or holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _nested(part))), None)
 
 
 def _bound(kind: str, context: dict[str, object]) -> str:

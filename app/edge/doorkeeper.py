@@ -40,9 +40,9 @@ class Doorkeeper:
     def turn_away(self, stranger: Stranger, scope: Scope) -> Refusal:
         wait = self._wait(self._origin.of(scope))
         if wait > 0:
-            self._metrics.count(self._metrics.auth_failures, "limited")
+            self._metrics.auth_failures.labels("limited").inc()
             return RateLimited("too many requests from this address could not be authenticated", retry_after=ceil(wait))
-        self._metrics.count(self._metrics.auth_failures, stranger.reason)
+        self._metrics.auth_failures.labels(stranger.reason).inc()
         error = ', error="invalid_token"' if stranger.is_invalid else ""
         return Unauthenticated(stranger.detail, headers=(("www-authenticate", f'Bearer realm="conch"{error}'),))
 

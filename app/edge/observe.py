@@ -2,21 +2,25 @@
 
 import logging
 import re
-from collections.abc import Callable
-from secrets import token_hex
+from collections.abc import Callable, Sequence
+from random import getrandbits
+from time import monotonic
 
-from opentelemetry.trace import StatusCode
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.edge.cross_origin import CrossOrigin
+from app.edge.gzip import Gzip, asks_for_gzip
 from app.edge.problem import send_problem
 from app.errors import ClientClosed, Internal, Refusal
 from app.telemetry.exchange import Exchange
 from app.telemetry.logs import AccessLog
 from app.telemetry.metrics import Metrics
+from app.telemetry.span import Span
 from app.telemetry.tracing import Tracing
 
 log = logging.getLogger("conch.edge")
 
+_KEPT_BY_NOBODY = (b"cache-control", b"no-store")  # a cache heeds Authorization by itself, and X-API-Key not at all
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -29,6 +33,8 @@ class Observe:
         access: AccessLog | None,
         route_of: Callable[[Scope], str],
         draining: Callable[[], bool],
+        gzip_least: int = 0,
+        cross_origin: CrossOrigin | None = None,
     ) -> None:
         self._app = app
         self._metrics = metrics
@@ -36,6 +42,8 @@ class Observe:
         self._access = access
         self._route_of = route_of
         self._draining = draining
+        self._gzip_least = gzip_least
+        self._cross_origin = cross_origin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -46,13 +54,18 @@ class Observe:
         scope["state"]["exchange"] = exchange
         span = exchange.span = self._tracing.serve(scope["method"], _single(scope, headers))
         if span is not None:
-            exchange.trace_id = f"{span.get_span_context().trace_id:032x}"
-        answer = _Answer(send, exchange, closing=self._draining())
-        self._metrics.in_flight.inc()
+            exchange.trace_id = span.trace_id
+        accepted = headers.get(b"accept-encoding")
+        if accepted is not None and self._gzip_least and asks_for_gzip(accepted):
+            send = Gzip(send, self._gzip_least)
+        answer = _Answer(
+            send, exchange, self._cross_origin.fields(headers) if self._cross_origin else (), closing=self._draining()
+        )
+        self._metrics.running += 1
         try:
             await self._serve(scope, receive, answer)
         finally:
-            self._metrics.in_flight.dec()
+            self._metrics.running -= 1
             self._close(scope, exchange, answer.status)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
@@ -64,7 +77,7 @@ class Observe:
         except Refusal as refusal:
             await answer.refuse(refusal, scope["path"])
         except Exception:  # the outermost edge: whatever it is, the caller gets our shape and the log gets the place
-            log.exception("request %s failed", exchange.request_id)
+            log.exception("a request failed", extra={"request_id": exchange.request_id, "trace_id": exchange.trace_id})
             await answer.refuse(Internal("Conch failed; the log has more under this request_id"), scope["path"])
 
     def _close(self, scope: Scope, exchange: Exchange, status: int) -> None:
@@ -72,26 +85,34 @@ class Observe:
         self._metrics.record(exchange, status)
         if self._access is not None:
             self._access.record(exchange, scope["method"], status)
-        span = exchange.span
-        if span is not None:
-            if span.is_recording():
-                span.update_name(f"{scope['method']} {exchange.route}")
-                span.set_attributes(
-                    {"http.route": exchange.route, "http.response.status_code": status, "conch.tenant": exchange.tenant}
-                )
-                span.set_attributes(
-                    {"conch.model": exchange.model, "conch.code": exchange.code, "conch.inputs": exchange.inputs}
-                )
-                if status >= 500:
-                    span.set_status(StatusCode.ERROR, exchange.code)
-            span.end()
+        if exchange.span is not None and exchange.span.sampled:
+            self._tracing.end(described(exchange.span, scope["method"], exchange, status))
+
+
+def described(span: Span, method: str, exchange: Exchange, status: int) -> Span:
+    span.name = f"{method} {exchange.route}"
+    span.attributes = {
+        "http.request.method": method,
+        "http.route": exchange.route,
+        "http.response.status_code": status,
+        "conch.request_id": exchange.request_id,
+        "conch.tenant": exchange.tenant,
+        "conch.model": exchange.model,
+        "conch.code": exchange.code,
+        "conch.inputs": exchange.inputs,
+        "conch.characters": exchange.characters,
+    }
+    if status >= 500:
+        span.failure = exchange.code
+    return span
 
 
 class _Answer:
     """`send`, with the headers that every answer carries."""
 
-    def __init__(self, send: Send, exchange: Exchange, *, closing: bool) -> None:
+    def __init__(self, send: Send, exchange: Exchange, more: Sequence[tuple[bytes, bytes]], *, closing: bool) -> None:
         self._send = send
+        self._more = more
         self._closing = closing
         self.exchange = exchange
         self.status = 0
@@ -99,7 +120,12 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), *_fields(self.exchange)]
+            if self.exchange.answered:
+                self.exchange.encode = monotonic() - self.exchange.answered
+            own = message.get("headers", ())
+            message["headers"] = [*own, *_fields(self.exchange), *self._more]
+            if not any(name == b"cache-control" for name, _ in own):
+                message["headers"].append(_KEPT_BY_NOBODY)
             if self._closing:
                 message["headers"].append((b"connection", b"close"))
         await self._send(message)
@@ -111,15 +137,18 @@ class _Answer:
 
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
+    # It is a name and no secret: the kernel need not be asked for it.
     given = headers.get(b"x-request-id", b"")
-    return given.decode() if _REQUEST_ID.fullmatch(given) else token_hex(12)
+    return given.decode() if _REQUEST_ID.fullmatch(given) else f"{getrandbits(96):024x}"
 
 
 def _single(scope: Scope, headers: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """Two `traceparent` headers are as good as none."""
-    if b"traceparent" in headers and sum(name == b"traceparent" for name, _ in scope["headers"]) > 1:
+    """Two `traceparent` headers are as good as none; `tracestate` may be spread over several."""
+    if b"traceparent" not in headers or len(headers) == len(scope["headers"]):
+        return headers
+    if sum(name == b"traceparent" for name, _ in scope["headers"]) > 1:
         return {}
-    return headers
+    return {**headers, b"tracestate": b",".join(value for name, value in scope["headers"] if name == b"tracestate")}
 
 
 def _fields(exchange: Exchange) -> list[tuple[bytes, bytes]]:
@@ -127,6 +156,7 @@ def _fields(exchange: Exchange) -> list[tuple[bytes, bytes]]:
         (b"x-request-id", exchange.request_id.encode()),
         (b"server-timing", _timing(exchange)),
         (b"x-content-type-options", b"nosniff"),
+        (b"vary", b"accept-encoding"),
         *exchange.limit_headers,
     ]
     if exchange.degraded:

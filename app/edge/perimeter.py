@@ -5,15 +5,16 @@ from time import monotonic
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.edge.doorkeeper import Doorkeeper, Stranger
-from app.errors import Forbidden, Malformed, TooLarge, Unavailable, UnsupportedMedia, UriTooLong
+from app.edge.inflated import inflated
+from app.errors import Forbidden, Malformed, TooLarge, Unavailable, UriTooLong
 from app.telemetry.exchange import Exchange
 from app.tenancy.directory import Directory
 from app.tenancy.grant import IssuerAway, TokenRefused, Vouching
 from app.tenancy.key import KeyMalformed, KeyMistyped, read_key
 from app.tenancy.tenant import Principal
 
-_PUBLIC = frozenset({"/livez", "/readyz", "/openapi.json", "/docs", "/redoc"})
-_PUBLIC_PREFIX = "/docs/"
+_PUBLIC = frozenset({"/", "/livez", "/readyz", "/openapi.json", "/openapi-3.0.json", "/docs", "/redoc", "/problems"})
+_PUBLIC_PREFIXES = ("/docs/", "/problems/")
 _URI_BYTES = 8 * 1024
 
 
@@ -33,14 +34,18 @@ class Perimeter:
         if scope["type"] == "http":
             if len(scope["raw_path"]) + len(scope["query_string"]) > _URI_BYTES:
                 raise UriTooLong(f"a request target may have at most {_URI_BYTES} bytes")
-            if scope["path"] not in _PUBLIC and not scope["path"].startswith(_PUBLIC_PREFIX):
+            if scope["path"] not in _PUBLIC and not scope["path"].startswith(_PUBLIC_PREFIXES):
                 headers = dict(scope["headers"])
                 try:
+                    if len(headers) < len(scope["headers"]):
+                        _refuse_twice(scope)
                     credential = _credential(headers)
                     principal = self._directory.authenticate(credential) or await self._vouched_for(credential)
                 except Stranger as stranger:
                     raise self._doorkeeper.turn_away(stranger, scope) from None
                 self._admit(principal, scope, headers)
+                if (coding := headers.get(b"content-encoding")) is not None:
+                    receive = inflated(coding, scope, receive)
         await self._app(scope, receive, send)
 
     async def _vouched_for(self, credential: bytes) -> Principal:
@@ -74,8 +79,13 @@ class Perimeter:
             raise Malformed("Content-Length is not a number")
         if int(length) > self._max_body_bytes:
             raise TooLarge(f"a body may have at most {self._max_body_bytes} bytes")
-        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise UnsupportedMedia("a compressed body is not taken")
+
+
+def _refuse_twice(scope: Scope) -> None:
+    """Which of them a proxy in front took for the caller's is anybody's guess."""
+    names = [name for name, _ in scope["headers"]]
+    if names.count(b"authorization") > 1 or names.count(b"x-api-key") > 1:
+        raise Stranger("misplaced", "send one Authorization header, or one X-API-Key, with one key")
 
 
 def _credential(headers: dict[bytes, bytes]) -> bytes:

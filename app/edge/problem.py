@@ -5,32 +5,38 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.types import Send
 
-from app.errors import Internal, MethodNotAllowed, NotFound, Refusal
+from app.errors import Internal, MethodNotAllowed, NotFound, Refusal, sentence
 
-_OPENAI = "/v1/embeddings"
+_OPENAI = ("/v1/embeddings", "/v1/models")
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+_WORTH_TRYING_AGAIN = (408, 429, 502, 503, 504)
+_MOST_PATIENCE = 60
+"""Seconds that clients wait at most; told to wait for longer, some try again at once."""
 
 
 def problem(refusal: Refusal, request_id: str, path: str) -> bytes:
-    """The body. OpenAI's clients read an `error` object, so that on their route it is there as well."""
+    """The body. OpenAI's clients read an `error` object, so that on their routes it is there as well."""
     content: dict[str, Any] = {
         "type": f"/problems/{refusal.code}",
         "title": refusal.title,
         "status": refusal.status,
-        "detail": _sentence(refusal.detail),
+        "detail": sentence(refusal.detail),
         "code": refusal.code,
         "request_id": request_id,
     }
     if refusal.flaws:
         content["errors"] = [
-            {"pointer": flaw.pointer, "code": flaw.code, "detail": _sentence(flaw.detail)} for flaw in refusal.flaws
+            {"pointer": flaw.pointer, "code": flaw.code, "detail": sentence(flaw.detail)} for flaw in refusal.flaws
         ]
-    if path == _OPENAI:
+    if path.startswith(_OPENAI):
         kind = _OPENAI_TYPES.get(refusal.status, "server_error" if refusal.status >= 500 else "invalid_request_error")
         flaw = refusal.flaws[0] if refusal.flaws else None
-        message = f"{content['detail']} {_sentence(flaw.detail)}" if flaw else content["detail"]
+        message = f"{content['detail']} {sentence(flaw.detail)}" if flaw else content["detail"]
         param = flaw.pointer.removeprefix("/") or None if flaw else None
         content["error"] = {"message": message, "type": kind, "param": param, "code": refusal.code}
+    if path == "/v2" or path.startswith("/v2/"):
+        flaws = "".join(f" {flaw.pointer}: {sentence(flaw.detail)}" for flaw in refusal.flaws[:1])
+        content["error"] = content["detail"] + flaws
     return to_json(content)
 
 
@@ -38,6 +44,8 @@ def headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:
     fields = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
     if refusal.retry_after is not None:
         fields.append((b"retry-after", str(refusal.retry_after).encode()))
+    if refusal.status not in _WORTH_TRYING_AGAIN or (refusal.retry_after or 0) > _MOST_PATIENCE:
+        fields.append((b"x-should-retry", b"false"))  # heeded by OpenAI's clients, which would else try any 5xx and 429 again
     return fields + [(name.encode(), value.encode()) for name, value in refusal.headers]
 
 
@@ -55,7 +63,3 @@ def translated(status: int, allow: str | None) -> Refusal:
     if status == 405:
         return MethodNotAllowed("this path does not take this method", headers=(("allow", allow),) if allow else ())
     return Internal("Conch failed; the log has more under this request_id")
-
-
-def _sentence(detail: str) -> str:
-    return detail[0].upper() + detail[1:] + ("" if detail.endswith(".") else ".")

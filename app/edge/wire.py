@@ -1,7 +1,8 @@
-"""uvicorn's strictest parser, with the limits that it lacks: on the head's size, its fields, its time, and on connections.
+"""uvicorn's strictest parser, with the limits that it lacks: on the head's size, its fields, its time, on connections, and on
+callers who don't read.
 
 httptools refuses what smuggles requests (Content-Length with Transfer-Encoding, bare line feeds, folded fields), but takes a
-head of 40 MB, and waits for one without end.
+head of 40 MB, and waits for one without end. `docs/http.md` tells all of the rules.
 """
 
 import asyncio
@@ -10,12 +11,17 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from app.edge.cork import Cork
+from app.edge.head import fault_of
 from app.edge.problem import headers, problem
 from app.errors import HeadersTooLarge, Malformed, Overloaded, Refusal, RequestTimeout
 
 _MAX_FIELDS = 100
+_FRAMING = 8  # bytes on the wire for each byte of a body: chunks of one byte have 6
+_OFFER = (b"upgrade", b"http2-settings", b"connection")
 
 Tell = Callable[[str, Refusal], None]
 
@@ -25,42 +31,13 @@ class WireLimits:
     head_bytes: int
     head_seconds: float
     connections: int
+    stall_seconds: float
+    hosts: frozenset[bytes] = frozenset()
+    """That a request may be for; any, if there are none."""
 
 
 class _Refused(Exception):
     """Ends httptools' parsing from within one of its callbacks."""
-
-
-class _Cork:
-    """A transport whose writes of one turn of the event loop leave together. uvicorn sends a head and its body one by one; the
-    second system call is about 5 % of a request's CPU (measured side by side, four rounds).
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._held: list[bytes] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        if not self._held:
-            self._loop.call_soon(self.flush)
-        self._held.append(data)
-
-    def flush(self) -> None:
-        held, self._held = self._held, []
-        if held and not self._transport.is_closing():
-            self._transport.write(b"".join(held))
-
-    def write_eof(self) -> None:
-        self.flush()
-        self._transport.write_eof()
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
 
 
 class Wire(HttpToolsProtocol):
@@ -72,32 +49,68 @@ class Wire(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._refusal: Refusal | None = None
+        self._version = "1.1"
         self._in_head = True
         self._in_body = False
         self._head_bytes = 0  # that the parser has told of
-        self._raw_bytes = 0  # that arrived before the head was complete; the parser tells of a field only at its end
+        self._raw_bytes = 0  # of the unfinished head, or of the body; the parser tells of a field only at its end
+        self._body_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
         self._is_over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.transport = _Cork(transport, self.loop)  # type: ignore[assignment]
+        self.transport = Cork(transport, self.loop)  # type: ignore[assignment]
         self._time(self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._stop_stall()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
-        self._raw_bytes = self._raw_bytes + len(data) if self._in_head else 0
-        super().data_received(data)
-        if self._in_head and not self._is_over and not self.transport.is_closing():
+        self._raw_bytes = self._raw_bytes + len(data) if self._in_head or self._in_body else 0
+        self._unset_keepalive_if_required()
+        try:
+            self._feed(data)
+        except httptools.HttpParserError:
+            self._refuse(self._refusal or Malformed("this is not HTTP/1.1 as this gateway takes it"))
+        if self._is_over or self.transport.is_closing():
+            return
+        if self._in_head:
             if self._raw_bytes > self.limits.head_bytes:
                 self._refuse(self._too_large())
             else:
                 self._time(self._late)
+        elif self._in_body and self._raw_bytes > self.limits.head_bytes + _FRAMING * self._body_bytes:
+            self._refuse(Malformed("the chunks of the body hold hardly any of it"))
+
+    def _feed(self, data: bytes) -> None:
+        """An offer to upgrade is passed over. httptools takes each, and loses the body; Java's client makes one with its first
+        request."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            rest = memoryview(data)[offer.args[0] :]
+            while True:
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+                self.parser.feed_data(self._head_without_offer())
+                try:
+                    self.parser.feed_data(rest)
+                    break
+                except httptools.HttpParserUpgrade as another:
+                    rest = rest[another.args[0] :]
+
+    def _head_without_offer(self) -> bytes:
+        fields = [field for field in self.headers if field[0] not in _OFFER]
+        if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
+            fields.append((b"connection", b"close"))
+        line = b"%s %s HTTP/%s\r\n" % (self.scope["method"].encode(), self.url, self._version.encode())
+        return b"".join([line, *(b"%s: %s\r\n" % field for field in fields), b"\r\n"])
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -109,25 +122,37 @@ class Wire(HttpToolsProtocol):
         self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
         self._count(len(name) + len(value) + 4)
+        if not self._in_head:
+            return  # a trailer is no header: whoever looked at the head in front of us has not seen it
+        super().on_header(name, value)
         if len(self.headers) > _MAX_FIELDS:
             self._abort(HeadersTooLarge(f"a request may have at most {_MAX_FIELDS} header fields"))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._in_body = True
-        self._raw_bytes = 0
+        self._raw_bytes = self._body_bytes = 0
         self._stop_timer()
-        hosts = sum(name == b"host" for name, _ in self.headers)
-        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
-            self._abort(Malformed("a request must have exactly one Host field"))
+        method, self._version = self.parser.get_method(), self.parser.get_http_version()
+        if fault := fault_of(method, self.url, self._version, self.headers, self.limits.hosts):
+            self._abort(fault)
         if len(self.connections) > self.limits.connections:
             self._abort(Overloaded("there are too many connections", retry_after=1))
-        super().on_headers_complete()
+        if self.parser.should_upgrade():
+            self.scope["method"] = method.decode("ascii")
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return  # it is read again, without the offer
         self._in_body = False
+        self._raw_bytes = 0
         self._stop_timer()
         super().on_message_complete()
 
@@ -136,8 +161,28 @@ class Wire(HttpToolsProtocol):
         if self._in_body:  # refused without it; its rest is thrown away as it comes, and must not drip for ever
             self._time(self.transport.close)
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(self._refusal or Malformed("this is not HTTP/1.1 as this gateway takes it"))
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_stall()
+
+    def _watch_reader(self) -> None:
+        size = self.transport.get_write_buffer_size()
+        self._stall = self.loop.call_later(self.limits.stall_seconds, self._stalled, size)
+
+    def _stalled(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() < before:
+            self._watch_reader()
+        else:
+            self.transport.abort()
+
+    def _stop_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
@@ -167,6 +212,14 @@ class Wire(HttpToolsProtocol):
 
     def _refuse(self, refusal: Refusal) -> None:
         """Answers in the one shape of all errors, and closes: what follows on the connection can't be trusted."""
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self._is_over = True
+                self.transport.close()
+                return
         request_id = token_hex(12)
         body = problem(refusal, request_id, "")
         fields = [

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from socket import SO_RCVBUF, SOL_SOCKET, socket
 
 import httpx
 
@@ -44,6 +45,24 @@ class Line:
             body = await self.reader.readexactly(int(response.headers.get("content-length", "0")))
         return httpx.Response(response.status_code, headers=headers, content=body)
 
+    async def answers(self, count: int) -> list[httpx.Response]:
+        return [await self.answer() for _ in range(count)]
+
+    async def sipped(self, size: int) -> bytes:
+        """At least so many bytes, some 2 MB a second."""
+        taken = bytearray()
+        while len(taken) < size and (sip := await self.reader.read(2**16)):
+            taken += sip
+            await asyncio.sleep(0.03)
+        return bytes(taken)
+
+    def shut(self) -> None:
+        """Reads nothing more."""
+        self.writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    def open(self) -> None:
+        self.writer.transport.resume_reading()  # type: ignore[attr-defined]
+
     async def is_closed(self) -> bool:
         """Waits until the other side closes."""
         async with asyncio.timeout(10):
@@ -54,8 +73,14 @@ class Line:
 
 
 @asynccontextmanager
-async def connected(address: Address) -> AsyncIterator[Line]:
-    reader, writer = await asyncio.open_connection(address.host, address.port, limit=2**20)
+async def connected(address: Address, window: int | None = None) -> AsyncIterator[Line]:
+    """`window` is how many bytes this side takes that nobody reads; the kernel's choice is megabytes."""
+    with socket() as plug:
+        if window:
+            plug.setsockopt(SOL_SOCKET, SO_RCVBUF, window)
+        plug.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(plug, (address.host, address.port))
+        reader, writer = await asyncio.open_connection(sock=plug.dup(), limit=window or 2**20)
     try:
         yield Line(reader, writer)
     finally:

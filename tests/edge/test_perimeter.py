@@ -17,9 +17,9 @@ def mistyped(key: str) -> str:
     return key[:-1] + ("a" if key[-1] != "a" else "b")
 
 
-def headers(gateway: RunningGateway, name: str) -> dict[str, Any]:
+def headers(gateway: RunningGateway, name: str) -> Any:
     key, other = gateway.tenants.keys["open"], gateway.tenants.keys["some"]
-    table: dict[str, dict[str, Any]] = {
+    table: dict[str, Any] = {
         "no key": {},
         "an empty key": {"x-api-key": ""},
         "a key without its scheme": {"authorization": key},
@@ -27,6 +27,9 @@ def headers(gateway: RunningGateway, name: str) -> dict[str, Any]:
         "a scheme without a key": {"authorization": "Bearer"},
         "a key in a header that nobody reads": {"api-key": key, "x-token": key, "cookie": f"key={key}"},
         "two keys": {"authorization": f"Bearer {key}", "x-api-key": other},
+        "a key twice": [("Authorization", f"Bearer {key}")] * 2,
+        "a key after another": [("Authorization", f"Bearer {other}"), ("Authorization", f"Bearer {key}")],
+        "a key twice in a field of its own": [("X-API-Key", key)] * 2,
         "an unknown key": {"authorization": f"Bearer ck_test_open_{CANARY}"},
         "a malformed key": {"authorization": f"Bearer {CANARY}"},
         "a key of other characters": {"authorization": "Bearer schlüssel".encode()},
@@ -47,6 +50,9 @@ REFUSED = {
     "a scheme without a key": ASKING,
     "a key in a header that nobody reads": ASKING,
     "two keys": ASKING,
+    "a key twice": ASKING,
+    "a key after another": ASKING,
+    "a key twice in a field of its own": ASKING,
     "an unknown key": INVALID,
     "a malformed key": INVALID,
     "a key of other characters": INVALID,
@@ -106,11 +112,14 @@ async def test_a_strangers_body_may_not_drip_for_ever(staged: RunningGateway) ->
             assert await line.is_closed()
 
 
-@pytest.mark.parametrize("host", ["conch/livez?", "conch/docs/#", "livez", "conch:8080/livez"])
-async def test_the_host_field_opens_no_door(staged: RunningGateway, host: str) -> None:
+HOSTS = {"conch/livez?": 400, "conch/docs/#": 400, "livez": 401, "conch:8080/livez": 400}
+
+
+@pytest.mark.parametrize(("host", "status"), HOSTS.items())
+async def test_the_host_field_opens_no_door(staged: RunningGateway, host: str, status: int) -> None:
     async with connected(staged.address) as line:
         await line.send(head("GET /v1/models", host=host))
-        assert_problem(await line.answer(), 401, "unauthenticated")
+        assert (await line.answer()).status_code == status
 
 
 @pytest.mark.parametrize("path", ["/livez/../v1/models", "/docs/../v1/models", "/docs/%2e%2e/v1/models", "/%76%31/models"])

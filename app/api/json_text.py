@@ -1,0 +1,232 @@
+"""A JSON text, read strictly: no duplicate members, no NaN, no lone surrogates. A large one is read in turns, since the parser
+holds the event loop and would not let go of the interpreter in a thread either.
+"""
+
+import asyncio
+import re
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import jiter
+
+from app.errors import Malformed, TooLarge
+
+_AT_ONCE_BYTES = 64 * 1024
+_AT_ONCE_TEXT_BYTES = 1024 * 1024
+_AT_ONCE_CONTAINERS, _AT_ONCE_COMMAS = 4_096, 32_768
+_PIECE_BYTES = 32 * 1024
+_TURN_SECONDS, _PAUSES = 0.002, 256
+STRING_BYTES = 1024 * 1024
+"""Of one string, as it is written. Decoding one holds the event loop."""
+_MOST_VALUES = 200_000  # of 50 bytes and more each, from two that were sent
+_DEEPEST = 200  # as the parser has it
+_BLANKS = b" \t\r\n"
+
+_PLACE = re.compile(r"at line \d+ column \d+$")
+_STRUCTURE = re.compile(rb'["\[\]{}]')
+_BLANK = re.compile(rb"[ \t\r\n]*+")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_CLOSING = {ord("["): ord("]"), ord("{"): ord("}")}
+
+
+def parse(text: bytes, whole: str = "body") -> object:
+    """The JSON of a body, or of whatever else is `whole`, at once."""
+    try:
+        return jiter.from_json(text, allow_inf_nan=False, catch_duplicate_keys=True, cache_mode="none")
+    except ValueError as error:
+        message = str(error)
+        place = _PLACE.search(message)
+        raise _malformed(whole, _reason(message), f", {place[0]}" if place else "") from None
+
+
+async def parse_calmly(text: bytes | bytearray, turns: asyncio.Lock) -> object:
+    """The JSON of a body of any size. One large one at a time has a turn, or ten would take turns of ten times the length."""
+    if _is_quick(text):
+        return parse(bytes(text))
+    async with turns:
+        return await _Reading(text).value()
+
+
+def _is_quick(text: bytes | bytearray) -> bool:
+    return len(text) <= _AT_ONCE_BYTES or (
+        len(text) <= _AT_ONCE_TEXT_BYTES
+        and text.count(b"[") + text.count(b"{") <= _AT_ONCE_CONTAINERS
+        and text.count(b",") <= _AT_ONCE_COMMAS
+    )
+
+
+@dataclass(slots=True)
+class _Container:
+    """An array or object that is open. `start` is where the text begins that is not parsed yet."""
+
+    opened: int
+    start: int
+    closing: int
+    name: tuple[int, int]
+    """Where the last string before it stands: its name, where it is an object's member."""
+    items: Any = None
+    """What is parsed; None as long as nothing is, and it may still be parsed as a part of what it is in."""
+    is_owed: bool = False
+    """A comma stands before `start`, so that something must follow."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Cuts the text at commas, where its arrays and objects are large, and parses piece by piece.
+
+    Each piece is given back its brackets and parsed as strictly as a whole text; since each comma at which it was cut has
+    something on both sides, what passes is what the parser would have passed as a whole.
+    """
+
+    text: bytes | bytearray
+    open: list[_Container] = field(default_factory=list)
+    values: int = 0
+    began: float = field(default_factory=monotonic)
+
+    async def value(self) -> object:
+        text, at, turns, string = self.text, 0, 0, (0, 0)
+        while at < len(text):
+            found = _STRUCTURE.search(text, at, at + _PIECE_BYTES + 1)
+            began, at = at, found.start() if found else min(at + _PIECE_BYTES + 1, len(text))
+            turns += 1
+            if not turns % _PAUSES or not found:
+                await self._pause()
+            if self.open and at - self.open[-1].start >= _PIECE_BYTES:
+                await self._cut(began, at)
+            if not found:
+                continue
+            sign = text[at]
+            if sign == 0x22:
+                string = (at, self._end_of_string(at))
+                at = string[1]
+            elif sign in _CLOSING:
+                self._enter(at, sign, string)
+                at += 1
+            else:
+                closed = self._leave(at, sign)
+                at += 1
+                if not self.open:
+                    return self._whole(closed, at)
+                if closed.items is not None:
+                    self._attach(self.open[-1], closed, at)
+        raise _malformed()
+
+    async def _cut(self, began: int, end: int) -> None:
+        """At the commas between `began` and `end`, which all belong to the innermost container."""
+        inner = self.open[-1]
+        while (comma := self.text.find(b",", max(began, inner.start + _PIECE_BYTES), end)) >= 0:
+            self._take(inner, comma)
+            inner.start, inner.is_owed = comma + 1, True
+            await self._pause()
+
+    async def _pause(self) -> None:
+        if monotonic() - self.began > _TURN_SECONDS:
+            await asyncio.sleep(0)
+            self.began = monotonic()
+
+    def _count(self) -> None:
+        self.values += 1
+        if self.values > _MOST_VALUES:
+            raise TooLarge(f"a body may have at most {_MOST_VALUES} strings, lists and objects")
+
+    def _end_of_string(self, at: int) -> int:
+        self._count()
+        end = self.text.find(b'"', at + 1, at + STRING_BYTES)
+        if end > 0 and self.text[end - 1] != 0x5C:
+            return end + 1
+        string = _STRING.match(self.text, at, at + STRING_BYTES)
+        if string is None:
+            if len(self.text) > at + STRING_BYTES:
+                raise TooLarge(f"one string of a body may have at most {STRING_BYTES} bytes")
+            raise _malformed()
+        return string.end()
+
+    def _enter(self, at: int, sign: int, string: tuple[int, int]) -> None:
+        if not self.open and self.text[:at].strip(_BLANKS):
+            raise _malformed()
+        self._count()
+        if len(self.open) > _DEEPEST:
+            raise _malformed(reason="it is nested too deeply")
+        self.open.append(_Container(at, at + 1, _CLOSING[sign], string))
+
+    def _leave(self, at: int, sign: int) -> _Container:
+        if not self.open or self.open[-1].closing != sign:
+            raise _malformed()
+        closed = self.open.pop()
+        if closed.items is not None:
+            self._take(closed, at, is_last=True)
+        return closed
+
+    def _whole(self, closed: _Container, end: int) -> object:
+        if self.text[end:].strip(_BLANKS):
+            raise _malformed()
+        return parse(bytes(self.text)) if closed.items is None else closed.items
+
+    def _take(self, container: _Container, end: int, *, is_last: bool = False) -> None:
+        """Parse what stands before `end`."""
+        piece = self.text[container.start : end]
+        if not piece.strip(_BLANKS):
+            if container.is_owed or not is_last:
+                raise _malformed()
+            return
+        if container.closing == 0x5D:
+            container.items = container.items or []
+            container.items += parse(b"[%s]" % piece)
+        else:
+            self._add(container, parse(b"{%s}" % piece))
+
+    def _add(self, container: _Container, members: Any) -> None:
+        if container.items is None:
+            container.items = {}
+        if not container.items.keys().isdisjoint(members):
+            raise _malformed(reason=_TWICE)
+        container.items.update(members)
+
+    def _attach(self, outer: _Container, inner: _Container, end: int) -> None:
+        """Put a container that was cut into the one around it, which goes on after the comma that follows."""
+        before = inner.opened
+        if outer.closing == 0x7D:
+            before = inner.name[0]
+            if before < outer.start or self.text[inner.name[1] : inner.opened].strip(_BLANKS) != b":":
+                raise _malformed()
+        self._take_before(outer, before)
+        if outer.closing == 0x5D:
+            outer.items.append(inner.items)
+        else:
+            self._add(outer, {parse(bytes(self.text[slice(*inner.name)])): inner.items})
+        self._go_on(outer, end)
+
+    def _take_before(self, container: _Container, end: int) -> None:
+        if container.items is None:
+            container.items = [] if container.closing == 0x5D else {}
+        piece = self.text[container.start : end].rstrip(_BLANKS)
+        if piece:
+            if not piece.endswith(b","):
+                raise _malformed()
+            self._take(container, container.start + len(piece) - 1)
+
+    def _go_on(self, container: _Container, at: int) -> None:
+        at = _BLANK.match(self.text, at).end()  # type: ignore[union-attr]
+        follows = self.text[at : at + 1]
+        container.is_owed = follows == b","
+        if not container.is_owed and follows != bytes((container.closing,)):
+            raise _malformed()
+        container.start = at + container.is_owed
+
+
+_TWICE = "an object has a member twice"
+
+
+def _malformed(whole: str = "body", reason: str = "its syntax is broken", place: str = "") -> Malformed:
+    return Malformed(f"the {whole} is not JSON as this gateway takes it: {reason}{place}")
+
+
+def _reason(message: str) -> str:
+    if message.startswith("Detected duplicate key"):
+        return _TWICE
+    if message.startswith("recursion limit"):
+        return "it is nested too deeply"
+    if message.startswith(("invalid unicode", "unexpected end of hex", "lone")):
+        return "a string is not valid Unicode"
+    return "its syntax is broken"

@@ -1,0 +1,177 @@
+"""A large text is read in turns, with the very same result, and nobody else waits for it."""
+
+import asyncio
+import gc
+import json
+from collections.abc import Awaitable, Iterator
+from random import Random
+from time import thread_time
+from typing import Any
+
+import pytest
+
+from app.api import json_text
+from app.api.body import validate
+from app.api.json_text import parse, parse_calmly
+from app.api.schemas import ClassifyRequest
+from app.errors import InvalidInput, Malformed, Refusal, TooLarge
+
+MEGABYTE = 2**20
+SCALARS = (1, -2.5, 1e10, True, None, "", 'x"y', "a,b]}", "\\", "\U0001f600", "[", "\n")
+NAMES = ("a", "b", 'q"x', "\\", "[", "\u00e9\U0001f600", ",")
+DAMAGE = b'[]{},:"\\ 1e\n\x0b\xff'
+
+
+def invented(dice: Random, depth: int = 0) -> Any:
+    kind = dice.random() if depth else dice.random() * 0.6
+    if depth < 4 and kind < 0.3:
+        return [invented(dice, depth + 1) for _ in range(dice.randrange(6))]
+    if depth < 4 and kind < 0.6:
+        return {dice.choice(NAMES) + str(dice.randrange(4)): invented(dice, depth + 1) for _ in range(dice.randrange(5))}
+    return dice.choice(SCALARS)
+
+
+def damaged(dice: Random, text: bytes) -> bytes:
+    for _ in range(dice.choice((0, 0, 1, 1, 2))):
+        at = dice.randrange(len(text) + 1)
+        text = text[:at] + bytes([dice.choice(DAMAGE)] * dice.randrange(2)) + text[at + dice.randrange(2) :]
+    return text.replace(b'1":', b'2":') if dice.random() < 0.2 else text  # members that are there twice
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Of a few bytes, as if each text were large."""
+    with monkeypatch.context() as patched:
+        for name, value in {"_AT_ONCE_BYTES": -1, "_AT_ONCE_TEXT_BYTES": -1, "_PIECE_BYTES": 3}.items():
+            patched.setattr(json_text, name, value)
+        yield
+
+
+async def outcome(reading: Awaitable[object]) -> str:
+    try:
+        return repr(await reading)
+    except Malformed:
+        return "malformed"
+
+
+@pytest.mark.usefixtures("pieces")
+async def test_what_is_read_piece_by_piece_is_what_is_read_at_once() -> None:
+    dice = Random(7)
+    taken = 0
+    for _ in range(3_000):
+        document = invented(dice)
+        text = damaged(dice, json.dumps(document, ensure_ascii=dice.random() < 0.5, indent=dice.choice((None, 1))).encode())
+        try:
+            whole = parse(text)
+        except Malformed:
+            assert await outcome(parse_calmly(text, asyncio.Lock())) == "malformed", text
+        else:
+            taken += isinstance(whole, list | dict)
+            expected = repr(whole) if isinstance(whole, list | dict) else "malformed"
+            assert await outcome(parse_calmly(text, asyncio.Lock())) == expected, text
+    assert 1_000 < taken < 2_000
+
+
+LARGE = {
+    "10,000 texts in 50 MB": b'{"inputs":[' + b",".join([b'"%s"' % (b"x y, z " * 750)] * 10_000) + b"]}",
+    "10,000 texts of emoji": json.dumps(["\U0001f600" * 100] * 10_000, ensure_ascii=False).encode(),
+    "a text of escapes": b'["%s"]' % (rb"\"" * (MEGABYTE // 2 - 2)),
+    "2,000,000 numbers": b'{"data":[' + b"1," * 2_000_000 + b"1]}",
+    "50,000 members": json.dumps({str(at): at for at in range(50_000)}, indent=20).encode(),
+}
+REFUSED = {
+    "1,400,000 lists": (TooLarge, b"[" + b"[]," * 1_400_000 + b"[]]"),
+    "1,000,000 texts": (TooLarge, b"[" + b'"a",' * 1_000_000 + b'"a"]'),
+    "a text of 4 MB": (TooLarge, b'["' + b"a" * 4 * MEGABYTE + b'"]'),
+    "a text of backslashes": (TooLarge, b'["' + b"\\" * 4 * MEGABYTE + b'"]'),
+    "2,000,000 brackets": (Malformed, b"[" * 2_000_000),
+    "2,000,000 quotes": (TooLarge, b"[" + b'"' * 2_000_000),
+    "blanks": (Malformed, b" " * 4 * MEGABYTE),
+    "digits": (Malformed, b"[" + b"9" * 4 * MEGABYTE + b"]"),
+    "an open end": (Malformed, b'{"data":[' + b"1," * 1_000_000),
+    "two documents": (Malformed, (b'["' + b"a" * 700_000 + b'"]') * 2),
+}
+
+
+class Pulse:
+    """The longest time for which this thread worked on something else than the pulse."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def beat(self) -> None:
+        before = thread_time()
+        while True:
+            await asyncio.sleep(0)
+            self.longest, before = max(self.longest, thread_time() - before), thread_time()
+
+
+async def held(text: bytes) -> float:
+    """The longest time, of three readings, for which one held the event loop; raises what they raise."""
+    times = []
+    for _ in range(3):
+        pulse = Pulse()
+        beating = asyncio.create_task(pulse.beat())
+        await asyncio.sleep(0)
+        try:
+            await parse_calmly(text, asyncio.Lock())
+        finally:
+            await asyncio.sleep(0)
+            beating.cancel()
+        times.append(pulse.longest)
+    return min(times)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collector() -> Iterator[None]:
+    """As the gateway has it."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize("text", LARGE.values(), ids=LARGE)
+async def test_no_body_holds_the_event_loop(text: bytes) -> None:
+    assert await held(text) < 0.02, "a third of that on a machine that has nothing else to do"
+
+
+@pytest.mark.parametrize(("kind", "text"), REFUSED.values(), ids=REFUSED)
+async def test_what_only_costs_is_refused_and_does_not_hold_the_event_loop_either(kind: type[Refusal], text: bytes) -> None:
+    pulse = Pulse()
+    beating = asyncio.create_task(pulse.beat())
+    await asyncio.sleep(0)
+    with pytest.raises(kind):
+        await parse_calmly(text, asyncio.Lock())
+    await asyncio.sleep(0)
+    beating.cancel()
+    assert pulse.longest < 0.04
+
+
+async def test_one_large_body_at_a_time_is_read() -> None:
+    lock = asyncio.Lock()
+    async with lock:
+        reading = asyncio.create_task(parse_calmly(LARGE["2,000,000 numbers"], lock))
+        small = asyncio.create_task(parse_calmly(b"[1]", lock))
+        assert await small == [1]
+        assert not reading.done()
+    assert isinstance(await reading, dict)
+
+
+def faults(*inputs: object) -> tuple[str, ...]:
+    with pytest.raises(InvalidInput) as refused:
+        validate({"model": "m", "inputs": list(inputs)}, ClassifyRequest)
+    return tuple(flaw.pointer for flaw in refused.value.flaws)
+
+
+def test_faults_far_down_a_long_list_are_pointed_to() -> None:
+    assert faults(*["a"] * 12_345, 1, *["a"] * 1000, 2) == ("/inputs/12345",)
+    assert faults(*["a"] * 255, 1, *[1] * 90_000) == ("/inputs/255",), "a part is enough"
+    assert faults(*[1] * 90_000) == tuple(f"/inputs/{at}" for at in range(16))
+    assert faults(*["a"] * 100_001) == ("/inputs",)
+
+
+def test_a_long_list_without_a_fault_is_taken_whole() -> None:
+    assert len(validate({"model": "m", "inputs": ["a"] * 99_999}, ClassifyRequest).inputs) == 99_999
