@@ -10,10 +10,14 @@ from starlette.routing import Route
 
 from app.api.health import health_routes
 
+Exposition = Callable[[str], tuple[bytes, str]]
+"""The metrics in a format that fits an Accept header, and the format's name."""
 
-def admin_app(exposition: Callable[[], bytes], status: Callable[[], dict[str, Any]], ready: Callable[[], bool]) -> Starlette:
+
+def admin_app(exposition: Exposition, status: Callable[[], dict[str, Any]], ready: Callable[[], bool]) -> Starlette:
     async def metrics(request: Request) -> Response:
-        return Response(exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        body, media_type = exposition(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": media_type})
 
     async def show(request: Request) -> Response:
         return JSONResponse(status())

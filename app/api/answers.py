@@ -4,10 +4,10 @@ from array import array
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from heapq import nlargest
+from math import hypot
 from typing import Any, Literal
 
-from app.errors import BadUpstreamResponse
-from app.gateway import Answer
+from app.calls.texts import Answer
 
 Json = dict[str, Any]
 Unit = Literal["codepoint", "utf16", "byte"]
@@ -39,29 +39,58 @@ def labelled(scores: Sequence[float], labels: Sequence[str], top_k: int | None) 
     ]
 
 
+def shortened(row: "array[float]", dimensions: int | None) -> "array[float]":
+    """The first numbers of a vector, to length 1."""
+    if dimensions is None or dimensions == len(row):
+        return row
+    length = hypot(*row[:dimensions]) or 1.0
+    return array("f", [number / length for number in row[:dimensions]])
+
+
 def vector(row: "array[float]", encoding: str) -> list[float] | str:
     return b64encode(row.tobytes()).decode("ascii") if encoding == "base64" else row.tolist()
 
 
-def entities(answer: Answer, texts: Sequence[str], unit: Unit, *, include_text: bool) -> list[list[Json]]:
+def classified(answer: Answer, top_k: int | None) -> list[Json]:
+    labels = answer.ensemble.labels["scores"]
+    pairs = zip(answer.rows["scores"], remarks(answer), strict=True)
+    return [{"labels": labelled(scores, labels, top_k), **remark} for scores, remark in pairs]
+
+
+def embedded(answer: Answer, encoding: str, dimensions: int | None) -> list[Json]:
+    pairs = zip(answer.rows["embedding"], remarks(answer), strict=True)
+    return [{"embedding": vector(shortened(row, dimensions), encoding), **remark} for row, remark in pairs]
+
+
+def analyzed(answer: Answer, top_k: int | None, encoding: str) -> list[Json]:
+    heads = {role: labels for role, labels in answer.ensemble.labels.items() if role in answer.rows}
+    results: list[Json] = [
+        {"heads": {role: labelled(answer.rows[role][at], labels, top_k) for role, labels in heads.items()}, **remark}
+        for at, remark in enumerate(remarks(answer))
+    ]
+    for result, row in zip(results, answer.rows.get("embedding", ()), strict=False):
+        result["embedding"] = vector(row, encoding)
+    return results
+
+
+def entities(answer: Answer, texts: Sequence[str], unit: Unit, *, include_text: bool) -> list[Json]:
     labels = answer.ensemble.labels["spans"]
-    pairs = zip(texts, answer.rows["spans"], answer.rows["span_scores"], strict=True)
-    return [_found(text, spans, scores, labels, unit, include_text=include_text) for text, spans, scores in pairs]
+    parts = zip(texts, answer.rows["spans"], answer.rows["span_scores"], remarks(answer), strict=True)
+    return [
+        {"entities": _found(text, spans, scores, labels, unit, include_text=include_text), **remark}
+        for text, spans, scores, remark in parts
+    ]
 
 
 def _found(
     text: str, spans: "array[int]", scores: "array[float]", labels: Sequence[str], unit: Unit, *, include_text: bool
 ) -> list[Json]:
-    if len(spans) != 3 * len(scores):
-        raise BadUpstreamResponse("the answer has more or fewer scores than spans")
     measure = _Ruler(text, unit)
     found = []
     for at, score in enumerate(scores):
         start, end, label = spans[3 * at : 3 * at + 3]
         if start < 0:
             break  # padding, up to the longest list of the batch
-        if not (start < end <= len(text) and 0 <= label < len(labels)):
-            raise BadUpstreamResponse("the answer marks a place that the text does not have")
         entity: Json = {"label": labels[label], "start": measure(start), "end": measure(end), "score": round(score, 6)}
         if include_text:
             entity["text"] = text[start:end]

@@ -6,16 +6,22 @@ from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
 from app.api.openapi import problems
-from app.api.schemas import ModelCard, ModelList
+from app.api.schemas import ModelCard, ModelList, OpenAIProblem
 from app.errors import UnknownModel
 from app.routing.route import Serving
 
 router = APIRouter(tags=["models"])
 
-_ERRORS = problems(401, 403, 429, 500, 503)
 
-
-@router.get("/v1/models", operation_id="list_models", responses={200: {"model": ModelList}, **_ERRORS})
+@router.get(
+    "/v1/models",
+    operation_id="list_models",
+    summary="What may be called",
+    responses={
+        200: {"model": ModelList, "description": "The models that this tenant may call."},
+        **problems(401, shape=OpenAIProblem),
+    },
+)
 async def list_models(request: Request) -> Response:
     """The models that this tenant may call."""
     cards = [_card(serving) for serving in request.state.gateway.table().visible(request.state.principal.tenant)]
@@ -25,7 +31,11 @@ async def list_models(request: Request) -> Response:
 @router.get(
     "/v1/models/{model}",
     operation_id="get_model",
-    responses={200: {"model": ModelCard}, **problems(401, 403, 404, 429, 500, 503)},
+    summary="One model, with its labels",
+    responses={
+        200: {"model": ModelCard, "description": "The model, and the labels that it gives."},
+        **problems(404, shape=OpenAIProblem),
+    },
 )
 async def get_model(request: Request, model: str) -> Response:
     """One model, with its labels."""

@@ -1,85 +1,101 @@
-"""Swagger UI and ReDoc from the files that `fastapi-offline` carries: nothing is asked of a CDN."""
+"""The pages for people: Swagger UI, ReDoc and what each error means. All of it is here: nothing is asked of a CDN."""
 
 import asyncio
-import json
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from app.api.document import Json, serialized
+from app.api.openapi_30 import in_3_0
+from app.api.problem_pages import ProblemPages
+
+_PAGES = Path(str(files("app.api") / "pages"))
+_PACKAGED = Path(str(files("fastapi_offline") / "static"))
 _ASSETS = {
-    "swagger-ui-bundle.js": "text/javascript",
-    "swagger-ui.css": "text/css",
-    "favicon.png": "image/png",
+    "swagger-ui-bundle.js": (_PACKAGED, "text/javascript"),
+    "swagger-ui.css": (_PACKAGED, "text/css"),
+    "start.js": (_PAGES, "text/javascript"),
+    "docs.css": (_PAGES, "text/css"),
+    "logo.svg": (_PAGES, "image/svg+xml"),
 }
 _REDOC_SCRIPT = "redoc.standalone.js"
-_LOGO = "https://cdn.redoc.ly/redoc/logo-mini.svg"
+_REDOC_LOGO = b"https://cdn.redoc.ly/redoc/logo-mini.svg"
 """The one thing that ReDoc asks of somebody else."""
-_KEPT = {"cache-control": "public, max-age=86400"}
+_KEPT = {"cache-control": "public, max-age=3600"}
+_KEPT_AS_IT_IS = {"cache-control": "public, max-age=3600, no-transform"}
+"""A megabyte takes long to compress, for whoever asks without a key."""
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'{}; img-src 'self' data:; font-src 'self' data:; "
     "connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_PAGE = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Conch</title>{head}</head>
-<body style="margin:0">{body}</body>
-</html>
-"""
-_SWAGGER = _PAGE.format(
-    head='<link rel="icon" href="docs/favicon.png"><link rel="stylesheet" href="docs/swagger-ui.css">',
-    body='<div id="swagger-ui"></div><script src="docs/swagger-ui-bundle.js"></script><script src="docs/start.js"></script>',
-)
-_REDOC = _PAGE.format(
-    head='<link rel="icon" href="docs/favicon.png">',
-    body='<redoc spec-url="openapi.json"></redoc><script src="docs/redoc.standalone.js"></script>',
-)
-# The key is kept in the page alone: it is gone with the tab, and is written nowhere.
-_OPTIONS = {
-    "url": "openapi.json",
-    "dom_id": "#swagger-ui",
-    "deepLinking": True,
-    "displayRequestDuration": True,
-    "tryItOutEnabled": True,
-    "defaultModelsExpandDepth": 0,
-    "persistAuthorization": False,
-}
-_START = f"SwaggerUIBundle({json.dumps(_OPTIONS)});"
+_STRICT = {"content-security-policy": _POLICY.format("")}
+_WITH_STYLES = {"content-security-policy": _POLICY.format(" 'unsafe-inline'")}
+"""Both make styles as they run, ReDoc even whole sheets of them."""
 
 
-def docs_routes(document: dict[str, object]) -> list[Route]:
-    static = Path(str(files("fastapi_offline") / "static"))
+def docs_routes(document: Json, root_path: str = "") -> list[Route]:
+    frame = Template((_PAGES / "frame.html").read_text("utf-8"))
 
-    async def openapi(request: Request) -> Response:
-        return JSONResponse(document)
+    def page(title: str, content: str, root: str = "", styles: str = "", scripts: str = "") -> str:
+        return frame.substitute(title=title, content=content, root=root, styles=styles, scripts=scripts)
 
-    async def swagger(request: Request) -> Response:
-        return HTMLResponse(_SWAGGER, headers={"content-security-policy": _POLICY})
+    swagger = page(
+        "Conch",
+        '<div id="swagger-ui"></div>',
+        styles='<link rel="stylesheet" href="docs/swagger-ui.css">\n',
+        scripts='<script src="docs/swagger-ui-bundle.js"></script>\n<script src="docs/start.js"></script>\n',
+    )
+    redoc = page(
+        "Conch, to read",
+        '<redoc spec-url="openapi.json"></redoc>',
+        scripts=f'<script src="docs/{_REDOC_SCRIPT}"></script>\n',
+    )
+    problems = ProblemPages((_PAGES / "errors.md").read_text("utf-8"), page)
 
-    async def redoc(request: Request) -> Response:
-        return HTMLResponse(_REDOC, headers={"content-security-policy": _POLICY})
-
-    async def start(request: Request) -> Response:
-        return Response(_START, media_type="text/javascript")
+    async def to_docs(request: Request) -> Response:
+        return RedirectResponse(f"{root_path}/docs" if root_path else "docs")
 
     async def redoc_script(request: Request) -> Response:
-        script = await asyncio.to_thread((static / _REDOC_SCRIPT).read_text, "utf-8")
-        return Response(script.replace(_LOGO, "docs/favicon.png"), media_type="text/javascript", headers=_KEPT)
+        return Response(await asyncio.to_thread(_redoc_script), media_type="text/javascript", headers=_KEPT_AS_IT_IS)
 
-    def asset(name: str, media_type: str) -> Route:
-        async def send(request: Request) -> Response:
-            return FileResponse(static / name, media_type=media_type, headers=_KEPT)
+    async def problem_list(request: Request) -> Response:
+        return HTMLResponse(problems.list, headers=_STRICT)
 
-        return Route(f"/docs/{name}", send, methods=["GET"])
+    async def problem(request: Request) -> Response:
+        return HTMLResponse(problems.of(request.path_params["code"]), headers=_STRICT)
 
-    pages = [
-        Route("/openapi.json", openapi),
-        Route("/docs", swagger),
-        Route("/docs/start.js", start),
-        Route("/redoc", redoc),
+    return [
+        Route("/", to_docs),
+        _fixed("/docs", swagger.encode(), "text/html; charset=utf-8", _WITH_STYLES),
+        _fixed("/redoc", redoc.encode(), "text/html; charset=utf-8", _WITH_STYLES),
+        _fixed("/openapi.json", serialized(document), "application/json"),
+        _fixed("/openapi-3.0.json", serialized(in_3_0(document)), "application/json"),
         Route(f"/docs/{_REDOC_SCRIPT}", redoc_script),
+        *(_asset(name, folder, media_type) for name, (folder, media_type) in _ASSETS.items()),
+        Route("/problems", problem_list),
+        Route("/problems/{code}", problem),
     ]
-    return pages + [asset(name, media_type) for name, media_type in _ASSETS.items()]
+
+
+@cache
+def _redoc_script() -> bytes:
+    return (_PACKAGED / _REDOC_SCRIPT).read_bytes().replace(_REDOC_LOGO, b"docs/logo.svg")
+
+
+def _fixed(path: str, body: bytes, media_type: str, headers: dict[str, str] | None = None) -> Route:
+    async def send(request: Request) -> Response:
+        return Response(body, media_type=media_type, headers=headers)
+
+    return Route(path, send, methods=["GET"])
+
+
+def _asset(name: str, folder: Path, media_type: str) -> Route:
+    async def send(request: Request) -> Response:
+        return FileResponse(folder / name, media_type=media_type, headers=_KEPT)
+
+    return Route(f"/docs/{name}", send, methods=["GET"])

@@ -6,10 +6,21 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from app.errors import Flaw, Malformed
+from app.routing.route import MOST_CHARACTERS, MOST_INPUTS
+
 MAX_TIMEOUT_MS = 3_600_000
 
 Model = Annotated[str, Field(min_length=1, max_length=128, description="A model's public name; `GET /v1/models` lists them.")]
-Inputs = Annotated[list[str], Field(description="The texts. The model's caps on their number and length are listed with it.")]
+Text = Annotated[str, Field(json_schema_extra={"maxLength": MOST_CHARACTERS})]
+"""As long as any model may allow. The document says so; the caps of the route itself are what is checked."""
+Texts = Annotated[list[Text], Field(json_schema_extra={"minItems": 1, "maxItems": MOST_INPUTS})]
+Inputs = Annotated[
+    Texts,
+    Field(
+        description="The texts; 256 of them and 20,000 characters each, where `GET /v1/models` says no other caps of the model."
+    ),
+]
 TopK = Annotated[
     int | None, Field(default=None, ge=1, le=10_000, description="How many labels to return. All up to 10, else 5.")
 ]
@@ -45,18 +56,29 @@ class EntitiesRequest(_Request):
 
 
 def _number(value: object) -> str:
-    return "several" if isinstance(value, list) else "one"
+    """Raises `Malformed` where there are token ids, which OpenAI's own models take."""
+    if not isinstance(value, list):
+        return "one"
+    if value and isinstance(value[0], int | list):
+        raise Malformed(
+            "this gateway takes texts and no tokens, since each model has its own: with LangChain, say"
+            " check_embedding_ctx_length=False",
+            flaws=(Flaw("/input", "tokens", "this must be a text or a list of texts"),),
+        )
+    return "several"
 
 
 class EmbeddingsRequest(_Request):
     model: Model
     input: Annotated[
-        Annotated[str, Tag("one")] | Annotated[list[str], Tag("several")],
+        Annotated[Text, Tag("one")] | Annotated[Texts, Tag("several")],
         Discriminator(_number),  # or a fault in a list would be told of twice, since it is no string either
         Field(description="A text, or a list of texts."),
     ]
     encoding_format: EncodingFormat = "float"
-    dimensions: Annotated[int | None, Field(ge=1, description="The vector's length; only the model's own is supported.")] = None
+    dimensions: Annotated[
+        int | None, Field(ge=1, description="The vector's length: the model's own, or one that its vectors may be cut to.")
+    ] = None
     user: Annotated[str | None, Field(max_length=256, description="Accepted for compatibility, and ignored.")] = None
     truncate: Truncate = True
     timeout_ms: TimeoutMs = None
@@ -86,12 +108,12 @@ class Usage(BaseModel):
     tokens: int | None = Field(description="Null where the model does not count tokens.")
 
 
-class _Remarks(BaseModel):
+class Remarks(BaseModel):
     tokens: int | None
     truncated: bool | None = Field(description="Whether the model read only the beginning of the text.")
 
 
-class Classified(_Remarks):
+class Classified(Remarks):
     labels: list[Label] = Field(description="The best first.")
 
 
@@ -110,7 +132,7 @@ class Entity(BaseModel):
     text: str | None = Field(None, description="Only with `include_text`.")
 
 
-class Found(_Remarks):
+class Found(Remarks):
     entities: list[Entity] = Field(description="In the order of the text.")
 
 
@@ -121,7 +143,7 @@ class EntitiesResponse(BaseModel):
     usage: Usage
 
 
-class Embedding(BaseModel):
+class IndexedEmbedding(BaseModel):
     object: Literal["embedding"]
     index: int
     embedding: list[float] | str = Field(description="A list of numbers, or base64 where that was asked for.")
@@ -134,12 +156,12 @@ class EmbeddingsUsage(BaseModel):
 
 class EmbeddingsResponse(BaseModel):
     object: Literal["list"]
-    data: list[Embedding]
+    data: list[IndexedEmbedding]
     model: str
     usage: EmbeddingsUsage
 
 
-class Analyzed(_Remarks):
+class Analyzed(Remarks):
     heads: dict[str, list[Label]] = Field(description="The labels of each head, the best first.")
     embedding: list[float] | str | None = Field(None, description="A list of numbers, or base64 where that was asked for.")
 
@@ -197,3 +219,16 @@ class Problem(BaseModel):
     code: str
     request_id: str
     errors: list[FlawModel] | None = Field(None, description="Which items of the request are at fault.")
+
+
+class OpenAIError(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class OpenAIProblem(Problem):
+    """A problem with the member that OpenAI's clients read."""
+
+    error: OpenAIError

@@ -1,5 +1,6 @@
 """One operation for each task: bytes to a `Call`, the gateway, an answer."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from app.api import answers
 from app.api.body import BodyLimits, Parsed, read_json, timeout_of
 from app.api.openapi import documented
 from app.api.presence import AsgiCaller
+from app.api.rerank import RerankRequest, RerankResponse, ranked
 from app.api.schemas import (
     AnalyzeRequest,
     AnalyzeResponse,
@@ -21,11 +23,15 @@ from app.api.schemas import (
     EntitiesRequest,
     EntitiesResponse,
 )
-from app.gateway import Answer, Call, Gateway
+from app.api.turns import AT_ONCE, written
+from app.calls.texts import Answer, Call
+from app.gateway import Gateway
 from app.telemetry.exchange import Exchange
 
 router = APIRouter()
-REQUESTS: tuple[type[BaseModel], ...] = (ClassifyRequest, EntitiesRequest, EmbeddingsRequest, AnalyzeRequest)
+Items = Callable[[int, int], list[answers.Json]]
+"""Those from one place up to another."""
+REQUESTS: tuple[type[BaseModel], ...] = (ClassifyRequest, EntitiesRequest, EmbeddingsRequest, AnalyzeRequest, RerankRequest)
 """The bodies, for the document."""
 
 
@@ -42,41 +48,46 @@ async def _read(request: Request, shape: type[Parsed]) -> Parsed:
     return await read_json(request, limits, shape)
 
 
-def _json(content: Any) -> Response:
-    return Response(to_json(content), media_type="application/json")
+async def _json(head: answers.Json, name: str, count: int, items: Items, tail: answers.Json) -> Response:
+    """An object that has a list between its other members."""
+    if count <= AT_ONCE:
+        return Response(to_json({**head, name: items(0, count), **tail}), media_type="application/json")
+    parts = (to_json(head)[:-1], b',"%s":' % name.encode(), await written(count, items), b",", to_json(tail)[1:])
+    return Response(b"".join(parts), media_type="application/json")
 
 
-def _answered(answer: Answer, exchange: Exchange, results: list[answers.Json], **more: Any) -> Response:
+async def _answered(answer: Answer, exchange: Exchange, results: Items, **more: Any) -> Response:
     named = {"model": answer.route.name, "version": answers.version(answer), **more}
-    return _json({**named, "results": results, "usage": answers.usage(exchange.characters, answer)})
+    return await _json(named, "results", exchange.inputs, results, {"usage": answers.usage(exchange.characters, answer)})
 
 
-@router.post("/v1/classify", **documented("classify", ClassifyRequest, ClassifyResponse))
+@router.post("/v1/classify", **documented("classify", ClassifyRequest, ClassifyResponse, "Sort texts into a model's labels"))
 async def classify(request: Request) -> Response:
     """Sort texts into a model's labels: sentiment, topics, language."""
     body = await _read(request, ClassifyRequest)
     answer = await _answer(
         request, Call("classify", body.model, body.inputs, truncate=body.truncate, timeout_ms=body.timeout_ms)
     )
-    labels = answer.ensemble.labels["scores"]
-    pairs = zip(answer.rows["scores"], answers.remarks(answer), strict=True)
-    results = [{"labels": answers.labelled(scores, labels, body.top_k), **remark} for scores, remark in pairs]
-    return _answered(answer, request.state.exchange, results)
+    return await _answered(
+        answer, request.state.exchange, lambda start, end: answers.classified(answer.part(start, end), body.top_k)
+    )
 
 
-@router.post("/v1/entities", **documented("entities", EntitiesRequest, EntitiesResponse))
+@router.post("/v1/entities", **documented("entities", EntitiesRequest, EntitiesResponse, "Find personal data in texts"))
 async def entities(request: Request) -> Response:
     """Find names, addresses and other personal data in texts, with their exact places."""
     body = await _read(request, EntitiesRequest)
     answer = await _answer(
         request, Call("entities", body.model, body.inputs, truncate=body.truncate, timeout_ms=body.timeout_ms)
     )
-    found = answers.entities(answer, body.inputs, body.offsets, include_text=body.include_text)
-    results = [{"entities": entities, **remark} for entities, remark in zip(found, answers.remarks(answer), strict=True)]
-    return _answered(answer, request.state.exchange, results)
+
+    def found(start: int, end: int) -> list[answers.Json]:
+        return answers.entities(answer.part(start, end), body.inputs[start:end], body.offsets, include_text=body.include_text)
+
+    return await _answered(answer, request.state.exchange, found)
 
 
-@router.post("/v1/embeddings", **documented("embeddings", EmbeddingsRequest, EmbeddingsResponse))
+@router.post("/v1/embeddings", **documented("embeddings", EmbeddingsRequest, EmbeddingsResponse, "Turn texts into vectors"))
 async def embeddings(request: Request) -> Response:
     """Turn texts into vectors; OpenAI's request and answer, so that its SDKs work by changing the base URL."""
     body = await _read(request, EmbeddingsRequest)
@@ -94,35 +105,53 @@ async def embeddings(request: Request) -> Response:
     )
     answer = await _answer(request, call)
     rows = answer.rows["embedding"]
-    data = [
-        {"object": "embedding", "index": at, "embedding": answers.vector(row, body.encoding_format)}
-        for at, row in enumerate(rows)
-    ]
+
+    def data(start: int, end: int) -> list[answers.Json]:
+        vectors = (answers.shortened(row, body.dimensions) for row in rows[start:end])
+        return [
+            {"object": "embedding", "index": at, "embedding": answers.vector(row, body.encoding_format)}
+            for at, row in enumerate(vectors, start)
+        ]
+
     tokens = answers.usage(0, answer)["tokens"] or 0
-    return _json(
-        {"object": "list", "data": data, "model": body.model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
-    )
+    tail = {"model": body.model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+    return await _json({"object": "list"}, "data", len(rows), data, tail)
 
 
-@router.post("/v1/analyze", **documented("analyze", AnalyzeRequest, AnalyzeResponse))
+@router.post("/v1/analyze", **documented("analyze", AnalyzeRequest, AnalyzeResponse, "Several answers in one call"))
 async def analyze(request: Request) -> Response:
     """Several answers in one call: a branching ensemble reads each text once and feeds every head that is asked for."""
     body = await _read(request, AnalyzeRequest)
     call = Call("analyze", body.model, body.inputs, features=body.features, truncate=body.truncate, timeout_ms=body.timeout_ms)
     answer = await _answer(request, call)
-    results = [_analyzed(answer, at, remark, body) for at, remark in enumerate(answers.remarks(answer))]
     embedding_model = answer.ensemble.embedding_model or None if "embedding" in answer.rows else None
-    return _answered(answer, request.state.exchange, results, embedding_model=embedding_model)
+
+    def results(start: int, end: int) -> list[answers.Json]:
+        return answers.analyzed(answer.part(start, end), body.top_k, body.encoding_format)
+
+    return await _answered(answer, request.state.exchange, results, embedding_model=embedding_model)
 
 
-def _analyzed(answer: Answer, at: int, remark: answers.Json, body: AnalyzeRequest) -> answers.Json:
-    labels = answer.ensemble.labels
-    heads = {role: answers.labelled(answer.rows[role][at], labels[role], body.top_k) for role in labels if role in answer.rows}
-    result = {"heads": heads, **remark}
-    if "embedding" in answer.rows:
-        result["embedding"] = answers.vector(answer.rows["embedding"][at], body.encoding_format)
-    return result
+@router.post("/v2/rerank", include_in_schema=False)  # where Cohere's newer clients ask
+@router.post("/v1/rerank", **documented("rerank", RerankRequest, RerankResponse, "Order documents by how well they answer"))
+async def rerank(request: Request) -> Response:
+    """Order documents by how well they answer a query; the request and answer of Cohere's and Jina's clients."""
+    body = await _read(request, RerankRequest)
+    call = Call(
+        "rerank",
+        body.model,
+        body.texts(),
+        "/documents",
+        query=body.query,
+        truncate=body.truncate,
+        timeout_ms=body.timeout_ms,
+    )
+    answer = await _answer(request, call)
+    head, count, results, tail = ranked(answer, body, request.state.exchange)
+    return await _json(head, "results", count, results, tail)
 
 
 POSTS = {"/v1/classify": classify, "/v1/entities": entities, "/v1/embeddings": embeddings, "/v1/analyze": analyze}
-"""The handlers by path, for who calls them past the router."""
+"""The handlers by path, for who calls them past the router and takes a body's length for the most that it costs: so not that of
+rerank, where a query counts for each document.
+"""

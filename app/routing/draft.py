@@ -30,7 +30,7 @@ async def draft_routes(address: str, options: ChannelOptions) -> str:
 def _drafted(model: Model, *, is_step: bool) -> Iterator[str]:
     outputs = model.outputs
     reason = _unfit(model) or ("it is a step of an ensemble" if is_step else "")
-    guessed = None if reason else _guess(outputs)
+    guessed = None if reason else _guess(outputs, has_query="query" in _texts(model))
     if guessed is None:
         yield f"  # {model.name}: left out; {reason or 'none of its outputs looks like the answer of a task'}\n"
         return
@@ -38,7 +38,7 @@ def _drafted(model: Model, *, is_step: bool) -> Iterator[str]:
     route: dict[str, object] = {
         "task": task,
         "targets": [{"ensemble": model.name, "weight": 100}],
-        "tensors": {"text": next(iter(model.inputs)), **roles},
+        "tensors": {**_texts(model), **roles},
         "required": True,
     }
     if task in ("classify", "entities"):
@@ -53,18 +53,31 @@ def _drafted(model: Model, *, is_step: bool) -> Iterator[str]:
 
 
 def _unfit(model: Model) -> str:
-    inputs = list(model.inputs.values())
-    if len(inputs) != 1 or inputs[0].dtype != "BYTES" or inputs[0].dims not in ((1,), (-1,)):
-        return "its input is not one text"
+    if not _texts(model):
+        return "its input is not one text, or a text and a query"
     if model.max_batch < 1:
         return "it does not batch"
     return "it is decoupled" if model.decoupled else ""
 
 
-def _guess(outputs: Mapping[str, TensorSpec]) -> tuple[str, dict[str, str]] | None:
+def _texts(model: Model) -> dict[str, str]:
+    """The roles of its inputs, where they are texts and nothing else."""
+    names = [name for name, spec in model.inputs.items() if spec.dtype == "BYTES" and spec.dims in ((1,), (-1,))]
+    queries = [name for name in names if "QUER" in name.upper() or "QUESTION" in name.upper()]
+    if len(names) < len(model.inputs):
+        return {}
+    if len(names) == 2 and len(queries) == 1:
+        return {"text": next(name for name in names if name not in queries), "query": queries[0]}
+    return {"text": names[0]} if len(names) == 1 else {}
+
+
+def _guess(outputs: Mapping[str, TensorSpec], *, has_query: bool) -> tuple[str, dict[str, str]] | None:
     """The task, and its roles' tensors."""
     remarks = {role: name for name, spec in outputs.items() for role in [_remark(spec)] if role}
     floats = {name: spec.dims for name, spec in outputs.items() if spec.dtype in ("FP32", "FP64")}
+    if has_query:
+        scores = [name for name, dims in floats.items() if dims == (1,)]
+        return ("rerank", {"score": scores[0], **remarks}) if scores else None
     vectors = [name for name, dims in floats.items() if len(dims) == 1 and dims[0] > 1]
     spans = [name for name, spec in outputs.items() if spec.dtype in ("INT32", "INT64") and spec.dims == (-1, 3)]
     free = [name for name, dims in floats.items() if dims == (-1,)]

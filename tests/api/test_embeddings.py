@@ -10,7 +10,10 @@ import pytest
 import pytest_asyncio
 
 from app.api.schemas import EmbeddingsResponse
-from tests.gateway.problems import CANARY
+from app.edge.problem import headers
+from app.errors import InvalidInput, RateLimited
+from tests.fakes.triton import FakeTriton, bent, put
+from tests.gateway.problems import CANARY, assert_problem
 from tests.gateway.process import RunningGateway
 
 
@@ -34,6 +37,40 @@ async def test_the_model_s_own_dimensions_may_be_asked_for(gateway: RunningGatew
     assert len(answer.json()["data"][0]["embedding"]) == 32
 
 
+@pytest.mark.parametrize(
+    ("model", "dimensions", "vector"),
+    [
+        ("cut", 2, [0.6, 0.8]),
+        ("cut", 4, [0.6, 0.8, 0, 0]),
+        ("cut", 8, [3, 4, 0, 0, 12, 0, 0, 0]),
+        ("cut-anywhere", 5, [3 / 13, 4 / 13, 0, 0, 12 / 13]),
+        ("cut-anywhere", 1, [1]),
+        ("cut", 3, "one of 2, 4, 8"),
+        ("cut-anywhere", 9, "at most 8"),
+        ("vectors", 2, "only 8"),
+    ],
+)
+async def test_vectors_are_cut_to_length_1_where_the_route_allows_it(
+    staged: RunningGateway, stage: FakeTriton, model: str, dimensions: int, vector: list[float] | str
+) -> None:
+    numbers = array("f", [3, 4, 0, 0, 12, 0, 0, 0])
+    stage.behaviours["vectors"] = bent(stage, lambda answer: put(answer, "EMBEDDING", "FP32", (1, 8), numbers.tobytes()))
+    answer = await staged.post("/v1/embeddings", {"model": model, "input": CANARY, "dimensions": dimensions})
+    if isinstance(vector, str):
+        errors = assert_problem(answer, 422, "invalid_input", "/dimensions").errors or []
+        assert [flaw.detail.lower() for flaw in errors] == [f"{vector}."]
+    else:
+        assert answer.json()["data"][0]["embedding"] == pytest.approx(vector)
+
+
+@pytest.mark.parametrize("tokens", [[1, 2], [[1, 2], [3]]])
+async def test_token_ids_are_refused_with_the_way_out(staged: RunningGateway, tokens: list[Any]) -> None:
+    problem = assert_problem(
+        await staged.post("/v1/embeddings", {"model": "vectors", "input": tokens}), 400, "malformed_request", "/input"
+    )
+    assert "check_embedding_ctx_length=False" in problem.detail
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def sdk(gateway: RunningGateway) -> AsyncIterator[openai.AsyncOpenAI]:
     key = gateway.tenants.keys["open"]
@@ -50,12 +87,18 @@ async def test_openai_s_sdk_reads_vectors(gateway: RunningGateway, sdk: openai.A
     assert floats.data[0].embedding == answer.data[0].embedding
 
 
+async def test_openai_s_sdk_reads_one_vector_for_one_text(sdk: openai.AsyncOpenAI) -> None:
+    answer = await sdk.embeddings.create(model="echo", input=CANARY, dimensions=32)
+    assert [len(entry.embedding) for entry in answer.data] == [32]
+
+
 async def test_openai_s_sdk_lists_the_models(sdk: openai.AsyncOpenAI) -> None:
     assert "echo" in [model.id async for model in sdk.models.list()]
     assert (await sdk.models.retrieve("echo")).owned_by == "conch"
 
 
 ERRORS = [
+    ({"model": "echo", "input": [[1, 2]]}, "open", openai.BadRequestError, "malformed_request"),
     ({"model": CANARY, "input": "a"}, "open", openai.NotFoundError, "unknown_model"),
     ({"model": "echo", "input": []}, "open", openai.UnprocessableEntityError, "invalid_input"),
     ({"model": "echo", "input": "a"}, "expired", openai.AuthenticationError, "unauthenticated"),
@@ -76,6 +119,8 @@ async def test_an_error_becomes_openai_s_own(
         await sdk.with_options(api_key=gateway.tenants.keys[tenant]).embeddings.create(**arguments)
     assert raised.value.code == code
     assert raised.value.request_id
+    assert isinstance(raised.value.body, dict), "what the SDK takes from the member error"
+    assert raised.value.body["message"]
 
 
 async def test_a_rate_limit_becomes_openai_s_own_and_its_retry_succeeds(
@@ -91,3 +136,25 @@ async def test_a_rate_limit_becomes_openai_s_own_and_its_retry_succeeds(
         await ask_on()
     answer = await tight.with_options(max_retries=2).embeddings.create(model="echo", input="a")
     assert len(answer.data) == 1
+
+
+async def test_openai_s_sdk_does_not_try_again_where_that_is_wrong(gateway: RunningGateway, sdk: openai.AsyncOpenAI) -> None:
+    frugal = sdk.with_options(api_key=gateway.tenants.keys["frugal-for-openai"], max_retries=2)
+    await frugal.embeddings.create(model="echo", input="a" * 40)
+    with pytest.raises(openai.RateLimitError) as raised:
+        await frugal.embeddings.create(model="echo", input="a")
+    assert raised.value.code == "quota_exhausted"
+    assert raised.value.response.headers["x-should-retry"] == "false"
+    assert raised.value.request.headers["x-stainless-retry-count"] == "0"
+
+
+async def test_openai_s_sdk_tells_why_a_model_is_not_there(sdk: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as raised:
+        await sdk.models.retrieve("missing")
+    assert (raised.value.code, raised.value.type) == ("unknown_model", "not_found_error")
+
+
+@pytest.mark.parametrize(("retry_after", "told"), [(None, False), (1, False), (60, False), (61, True)])
+def test_a_wait_that_clients_have_no_patience_for_is_not_worth_trying_again(retry_after: int | None, told: bool) -> None:
+    assert (b"x-should-retry" in dict(headers(RateLimited("too many", retry_after=retry_after)))) is told
+    assert dict(headers(InvalidInput("wrong")))[b"x-should-retry"] == b"false"
