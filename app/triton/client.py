@@ -2,18 +2,16 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from functools import partial
 from time import monotonic
 
 import grpc
 import grpc.aio
-from grpc.aio._call import Call
 from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from app.deadline import Deadline
 from app.errors import DeadlineExceeded
 from app.triton.health import Health, Tell
+from app.triton.line import Line
 from app.triton.model import Model
 from app.triton.status import BAD_ANSWER, GONE, STOPPING, Failure, classify
 
@@ -86,37 +84,31 @@ class Endpoint:
 
     def __init__(self, address: str, options: ChannelOptions, server_name: str = "", tell: Tell | None = None) -> None:
         self.address = address
+        self.options = options
         self.health = Health(address, tell)
         self.version = ""
-        self.in_flight = 0
         self.heard = 0.0
         """When it last answered an inference, on the monotonic clock."""
-        self._metadata = options.metadata
         self.closed = False
-        self._idle = asyncio.Event()
-        self._channel = options.open(address, server_name)
-        self._control = GRPCInferenceServiceStub(self._channel)
-        # Raw bytes in: the request was serialised by its ensemble.
-        self._infer = self._channel.unary_unary(
-            "/inference.GRPCInferenceService/ModelInfer", response_deserializer=pb.ModelInferResponse.FromString
-        )
+        self._server_name = server_name
+        self._line = Line(options.open(address, server_name))
+        self._former: dict[Line, asyncio.Task[None]] = {}
+
+    @property
+    def in_flight(self) -> int:
+        return self._line.in_flight
 
     async def infer(self, request: bytes, deadline: Deadline, metadata: Metadata) -> pb.ModelInferResponse:
         """Raises `CallFailed`, and `DeadlineExceeded` where no time is left to ask."""
         remaining = deadline.remaining()
         if remaining <= 0:
             raise DeadlineExceeded("the time given was used up before the model was asked")
-        self.in_flight += 1
         try:
-            response = await _answer(self._infer(request, timeout=remaining, metadata=metadata + self._metadata))
+            response = await self._line.infer(request, remaining, metadata + self.options.metadata)
         except grpc.aio.AioRpcError as error:
             raise _failed(error) from error
-        finally:
-            self.in_flight -= 1
-            if not self.in_flight:
-                self._idle.set()
         self.heard = monotonic()
-        if response is None:  # gRPC's word for an answer that is not there, or is no such message
+        if response is None:
             raise CallFailed(BAD_ANSWER, "")
         return response
 
@@ -134,8 +126,11 @@ class Endpoint:
         return bool(response.ready)
 
     async def model(self, name: str) -> Model:
-        response = await self._ask("ModelConfig", pb.ModelConfigRequest(name=name))
-        return Model.of(response.config)
+        config, metadata = await asyncio.gather(
+            self._ask("ModelConfig", pb.ModelConfigRequest(name=name)),
+            self._ask("ModelMetadata", pb.ModelMetadataRequest(name=name)),
+        )
+        return Model.of(config.config, tuple(metadata.versions))
 
     async def members(self, model: Model) -> dict[str, Model]:
         """The configs of its steps, as far as they can be had."""
@@ -145,56 +140,64 @@ class Endpoint:
 
     async def _member(self, name: str) -> Model | None:
         try:
-            return await self.model(name)
+            response = await self._ask("ModelConfig", pb.ModelConfigRequest(name=name))
         except CallFailed:
             return None
+        return Model.of(response.config)
 
     async def index(self) -> list[str]:
         """The names of the models that are loaded."""
         response = await self._ask("RepositoryIndex", pb.RepositoryIndexRequest(ready=True))
         return [model.name for model in response.models]
 
+    async def renew(self, options: ChannelOptions) -> None:
+        """Go on over a new channel, once Triton has answered there; the former one is closed when its calls are over. Raises
+        `CallFailed`, and then nothing has changed.
+        """
+        line = Line(options.open(self.address, self._server_name))
+        try:
+            await _asked(line, "ServerLive", pb.ServerLiveRequest(), options.metadata)
+        except CallFailed:
+            await line.close()
+            raise
+        if self.closed:
+            await line.close()
+            return
+        former, self._line, self.options = self._line, line, options
+        task = self._former[former] = asyncio.create_task(_finished(former))
+        task.add_done_callback(lambda _: self._former.pop(former))
+
     async def retire(self) -> None:
         """Close it when its calls are over. Nobody may begin another one."""
-        while self.in_flight:
-            self._idle.clear()
-            await self._idle.wait()
+        await asyncio.gather(self._line.idle(), *self._former.values())
         await self.close()
 
     async def close(self) -> None:
         self.closed = True
-        await self._channel.close()
+        for task in self._former.values():
+            task.cancel()
+        for line in (self._line, *self._former):
+            await line.close()
 
     async def _ask(self, method: str, request: object) -> "pb.Message":
         if self.closed:
             raise CallFailed(GONE, "")
-        try:
-            response = await getattr(self._control, method)(request, timeout=_CONTROL_TIMEOUT, metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
-            raise _failed(error) from error
-        if response is None:
-            raise CallFailed(BAD_ANSWER, "")
-        return response
+        return await _asked(self._line, method, request, self.options.metadata)
 
 
-async def _answer(call: grpc.aio.UnaryUnaryCall) -> pb.ModelInferResponse:
-    """Waits like `await call`, which leaks when it is cancelled: grpc.aio then throws away the operation that still waits, and
-    with it half a kilobyte that nobody frees (seen with 1.85; `tests/load/storm.py` measures it). So the call is cancelled
-    below that, and left to end by itself.
-    """
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    call.add_done_callback(partial(_settle, ended))
+async def _finished(line: Line) -> None:
+    await line.idle()
+    await line.close()
+
+
+async def _asked(line: Line, method: str, request: object, metadata: Metadata) -> "pb.Message":
     try:
-        await ended
-    except asyncio.CancelledError:
-        Call.cancel(call)
-        raise
-    return await call
-
-
-def _settle(ended: "asyncio.Future[None]", _: object) -> None:
-    if not ended.done():
-        ended.set_result(None)
+        response = await getattr(line.control, method)(request, timeout=_CONTROL_TIMEOUT, metadata=metadata)
+    except grpc.aio.AioRpcError as error:
+        raise _failed(error) from error
+    if response is None:
+        raise CallFailed(BAD_ANSWER, "")
+    return response
 
 
 def _failed(error: grpc.aio.AioRpcError) -> CallFailed:

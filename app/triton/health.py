@@ -1,7 +1,7 @@
 """What one endpoint may be asked for."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
 from app.triton.record import Record
@@ -13,6 +13,7 @@ Tell = Callable[[str, str, str], None]
 
 QUICK = 0.1
 """Seconds until the first probe, where nothing was computed in vain."""
+_LOOK, _LONGEST_WAIT = 1.0, 30.0
 
 
 class Health:
@@ -23,6 +24,8 @@ class Health:
         self.reachable = False
         self.reason = ""
         """Why it can't be reached."""
+        self.since = monotonic()
+        """When it was last met, or lost."""
         self.checked: frozenset[str] = frozenset()
         self.serving: frozenset[str] = frozenset()
         self.records: dict[str, Record] = {}
@@ -46,8 +49,8 @@ class Health:
 
     def greet(self) -> None:
         """It answers, for the first time or again. Whatever was ejected is probed at once."""
-        self.reachable, self.reason = True, ""
         now = monotonic()
+        self.reachable, self.reason, self.since = True, "", now
         for record in self.records.values():
             record.renew(now)
 
@@ -55,6 +58,7 @@ class Health:
         """It can't be reached. When it can, it must be greeted, checked and probed."""
         if self.reachable or not self.reason:
             log.warning("endpoint %s is lost: %s", self.address, reason)
+            self.since = monotonic()
         for ensemble in self.serving:
             self._eject(ensemble, reason, QUICK)
         self.reachable, self.reason = False, reason
@@ -77,6 +81,15 @@ class Health:
         """The ejected ensembles that should be probed now."""
         return [name for name in self.checked if (record := self.record(name)).reason and record.probe_at <= now]
 
+    def wait(self, ensemble: str, now: float) -> float | None:
+        """Seconds after which an ensemble that is not served here may be: at the next probe. How long an outage lasts nobody
+        knows; the best guess is as long again as it has lasted. None where it is not an illness that keeps it away.
+        """
+        if not self.reachable:
+            return min(_LONGEST_WAIT, now - self.since)
+        record = self.record(ensemble)
+        return record.probe_at - now if record.reason and ensemble in self.checked else None
+
     def _eject(self, ensemble: str, reason: str, first_pause: float) -> None:
         record = self.record(ensemble)
         if self._tell is not None and not record.reason:
@@ -85,3 +98,9 @@ class Health:
 
     def _settle(self) -> None:
         self.serving = frozenset(name for name in self.checked if not self.record(name).reason)
+
+
+def soonest(healths: Iterable[Health], ensembles: Sequence[str], now: float) -> float:
+    """Seconds after which one of them may serve one of the ensembles; where that can't be told, those until the next look."""
+    waits = [health.wait(ensemble, now) for health in healths for ensemble in ensembles]
+    return max(_LOOK, min((wait for wait in waits if wait is not None), default=_LOOK))

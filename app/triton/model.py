@@ -29,9 +29,13 @@ class Model:
     keeps_timeouts: bool = False
     """Whether a request that waits longer in the queue than its `timeout` is refused."""
     priority_levels: int = 0
+    stateful: bool = False
+    """Whether its calls belong to sequences."""
+    versions: tuple[str, ...] = ()
+    """Those that are loaded; empty where only the config is known."""
 
     @classmethod
-    def of(cls, config: config_pb.ModelConfig) -> "Model":
+    def of(cls, config: config_pb.ModelConfig, versions: tuple[str, ...] = ()) -> "Model":
         return cls(
             name=config.name,
             max_batch=config.max_batch_size,
@@ -43,6 +47,8 @@ class Model:
             instances=sum(group.count * max(1, len(group.gpus)) for group in config.instance_group if not group.passive),
             keeps_timeouts=_keeps_timeouts(config),
             priority_levels=config.dynamic_batching.priority_levels,
+            stateful=config.HasField("sequence_batching"),
+            versions=versions,
         )
 
     @classmethod
@@ -66,4 +72,5 @@ def _keeps_timeouts(config: config_pb.ModelConfig) -> bool:
 
 def _spec(tensor: config_pb.ModelInput | config_pb.ModelOutput) -> TensorSpec:
     name = config_pb.DataType.Name(tensor.data_type).removeprefix("TYPE_")
-    return TensorSpec(tensor.name, "BYTES" if name == "STRING" else name, tuple(tensor.dims))
+    optional = isinstance(tensor, config_pb.ModelInput) and tensor.optional
+    return TensorSpec(tensor.name, "BYTES" if name == "STRING" else name, tuple(tensor.dims), optional)

@@ -78,10 +78,12 @@ _BIG_ANSWER = Failure("answer_too_large", UpstreamError, "the model's answer is 
 _REFUSED = Failure("refused", UpstreamError, "the model server refused the gateway's request", suspect="contract")
 _FAILED = Failure("failed", UpstreamError, "the model failed on this request", suspect="doubt")
 BAD_ANSWER = Failure("bad_upstream_response", BadUpstreamResponse, "the model's answer can't be trusted", suspect="contract")
+MODELS_OWN = (_FAILED, _REFUSED, BAD_ANSWER)
+"""The model is there, and does not like what it was asked."""
 
 _BROKEN = (
     "socket closed|connection reset|broken pipe|goaway|stream removed|transport closed|end of tcp stream|endpoint closing"
-    "|keepalive|http2 header with status|upstream connect error|max connection age|cancelling all calls"
+    "|keepalive|too many pings|http2 header with status|upstream connect error|max connection age|cancelling all calls"
 )
 """What gRPC's core says, or a proxy, of a connection that broke."""
 

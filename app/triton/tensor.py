@@ -95,7 +95,7 @@ class Column:
         return cls(code, batch, width, batch * width * array(code).itemsize if code else 0)
 
     def rows(self, raw: bytes) -> Rows:
-        """Raises `BadUpstreamResponse` where the bytes do not fill the shape, and where a number can't be written in JSON so that
+        """Raises `BadUpstreamResponse` where the bytes do not fill the shape, and where a number can't be said in JSON so that
         everybody reads the same.
         """
         batch, width = self.batch, self.width

@@ -84,3 +84,30 @@ def test_an_output_that_is_missing_or_of_another_type_is_refused() -> None:
     put(response, "SCORES", "INT32", (1, 3), b"\0" * 12)
     with pytest.raises(BadUpstreamResponse):
         an_ensemble().read(response, ("scores",), 1)
+
+
+def test_an_answer_is_not_taken_for_one_that_was_described_otherwise() -> None:
+    ensemble = an_ensemble()
+    ensemble.read(an_answer(), ("scores", "tokens"), 1)
+    turned = pb.ModelInferResponse()
+    put(turned, "SCORES", "FP32", (1, 3), b"\0" * 12)
+    put(turned, "TOKENS", "INT32", (1, 1), (8).to_bytes(4, "little"))
+    assert list(ensemble.read(turned, ("scores", "tokens"), 1)["tokens"][0]) == [8]
+    assert set(ensemble.read(an_answer(), ("tokens",), 1)) == {"tokens"}
+    another = an_answer()
+    put(another, "SCORES", "FP32", (1, 4), b"\0" * 16)
+    short = an_answer()
+    short.raw_output_contents.pop()
+    for answer, batch in ((another, 1), (short, 1), (an_answer(), 2)):
+        with pytest.raises(BadUpstreamResponse):
+            ensemble.read(answer, ("scores", "tokens"), batch)
+
+
+def test_what_is_kept_of_answers_is_bounded() -> None:
+    text, spans = TensorSpec("TEXT", "BYTES", (1,)), TensorSpec("SPANS", "INT32", (-1, 3))
+    ensemble = Ensemble("ens", "", 8, {"text": text}, {"spans": spans})
+    for count in range(2000):
+        response = pb.ModelInferResponse()
+        put(response, "SPANS", "INT32", (1, count, 3), b"\0" * 12 * count)
+        assert len(ensemble.read(response, ("spans",), 1)["spans"][0]) == 3 * count
+    assert len(ensemble._layouts) <= 512

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import cast
 
 import grpc
 import pytest
 import pytest_asyncio
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind
 from tritonclient.grpc import service_pb2 as pb
 
 from app.deadline import Deadline
@@ -23,6 +23,7 @@ from app.errors import (
     Unavailable,
     UpstreamError,
 )
+from app.telemetry.span import Kind, Span
 from app.telemetry.tracing import Tracing
 from app.triton.budget import RetryBudget
 from app.triton.client import ChannelOptions, Endpoint
@@ -110,17 +111,17 @@ async def test_each_try_has_a_span_of_its_own_and_triton_is_told_of_that_one(pai
     spans = InMemorySpanExporter()
     tracing = Tracing(spans)
     pair.all_do(aborting(grpc.StatusCode.UNAVAILABLE, "Socket closed"))
-    step = partial(tracing.step, tracing.serve("POST", {}), "triton.infer", SpanKind.CLIENT, {"conch.batch": 1})
+    step = partial(tracing.step, tracing.serve("POST", {}), "triton.infer", Kind.CLIENT, {"conch.batch": 1})
     await pair.pool.infer(Batch(QUERY, QUERY.request("r", 1, 0), step), Deadline.after(5))
     tracing.close()
-    first, second = spans.get_finished_spans()
+    first, second = cast(tuple[Span, Span], spans.get_finished_spans())
     for span, outcome, again in ((first, "cut_off", False), (second, "ok", True)):
-        attributes = dict(span.attributes or {})
+        attributes = span.attributes
         assert (attributes["conch.outcome"], attributes["conch.retry"], attributes["conch.batch"]) == (outcome, again, 1)
         [fake] = [fake for fake in pair.fakes if fake.address == attributes["conch.endpoint"]]
-        assert f"{span.context.span_id:016x}" in fake.asked[0].metadata["traceparent"]
-        assert span.status.is_ok is not (outcome == "cut_off")
-    assert dict(second.attributes or {})["triton.model_version"] == "1"
+        assert f"{span.id:016x}" in fake.asked[0].metadata["traceparent"]
+    assert (first.failure, second.failure) == ("cut_off", "")
+    assert second.attributes["triton.model_version"] == "1"
 
 
 @pytest.mark.parametrize("message", ["Server is stopping", "Socket closed"])

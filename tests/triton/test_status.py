@@ -48,6 +48,7 @@ MESSAGES: list[tuple[StatusCode, str, str, bool, str]] = [
     (StatusCode.UNAVAILABLE, "recvmsg:Connection reset by peer", "cut_off", True, "doubt"),
     (StatusCode.UNAVAILABLE, "GOAWAY received; Error code: 2; Debug Text: too_many_pings", "cut_off", True, "doubt"),
     (StatusCode.UNAVAILABLE, "max connection age", "cut_off", True, "doubt"),
+    (StatusCode.UNAVAILABLE, "Too many pings", "cut_off", True, "doubt"),
     (StatusCode.UNAVAILABLE, "Cancelling all calls", "cut_off", True, "doubt"),
     (StatusCode.UNAVAILABLE, "", "cut_off", True, "doubt"),
     (StatusCode.UNAVAILABLE, PREFIX + "the vocabulary is being reloaded", "model_unavailable", True, "doubt"),

@@ -2,6 +2,7 @@
 
 import math
 from array import array
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,10 +11,14 @@ from hypothesis import strategies as st
 from tritonclient.utils import deserialize_bytes_tensor, serialize_byte_tensor
 
 from app.errors import BadUpstreamResponse
-from app.triton.tensor import TensorSpec, pack_texts, unpack_rows, unpack_texts
+from app.triton.tensor import Column, Rows, TensorSpec, pack_texts, unpack_texts
 
 TEXTS = st.lists(st.binary(max_size=40), max_size=8)
 NUMPY = {"FP32": np.float32, "FP64": np.float64, "INT32": np.int32, "INT64": np.int64, "UINT8": np.uint8, "BOOL": np.bool_}
+
+
+def unpack_rows(raw: bytes, spec: TensorSpec, shape: Sequence[int], batch: int) -> Rows:
+    return Column.of(spec, shape, batch).rows(raw)
 
 
 @given(TEXTS)
@@ -78,6 +83,16 @@ WRONG = {
 def test_an_output_that_is_not_as_declared_is_refused(raw: bytes, shape: tuple[int, ...]) -> None:
     with pytest.raises(BadUpstreamResponse):
         unpack_rows(raw, TensorSpec("SCORES", "FP32", (3,)), shape, 1)
+
+
+@pytest.mark.parametrize(("number", "fits"), [(2**53 - 1, True), (1 - 2**53, True), (2**53, False), (-(2**53), False)])
+def test_integers_that_javascript_would_read_wrongly_are_refused(number: int, fits: bool) -> None:
+    raw, spec = array("q", [0, number]).tobytes(), TensorSpec("TOKENS", "INT64", (2,))
+    if fits:
+        assert unpack_rows(raw, spec, (1, 2), 1) == [array("q", [0, number])]
+    else:
+        with pytest.raises(BadUpstreamResponse):
+            unpack_rows(raw, spec, (1, 2), 1)
 
 
 def test_the_largest_numbers_are_finite() -> None:
