@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from app.routing.route import PROBE, Caps, Route, Target
+from app.routing.route import MOST_CHARACTERS, MOST_INPUTS, PROBE, Caps, Route, Target
 from app.routing.task import TASKS
 from app.tenancy.yaml_document import YamlDocument, YamlInvalid
 
 _NAME = r"^[A-Za-z0-9._-]{1,128}$"
 """Triton builds paths from model names, so that no other character ever reaches it."""
 Name = Annotated[str, Field(pattern=_NAME)]
-TaskName = Literal["classify", "embeddings", "entities", "analyze"]
+TaskName = Literal["classify", "embeddings", "entities", "analyze", "rerank", "infer"]
 
 
 class RoutesInvalid(ValueError):
@@ -34,9 +34,9 @@ class _Target(_Section):
 
 
 class _Limits(_Section):
-    inputs: int = Field(256, ge=1, le=100_000)
-    characters_per_input: int = Field(20_000, ge=1)
-    characters: int = Field(200_000, ge=1)
+    inputs: int = Field(256, ge=1, le=MOST_INPUTS)
+    characters_per_input: int = Field(20_000, ge=1, le=MOST_CHARACTERS)
+    characters: int = Field(200_000, ge=1, le=MOST_CHARACTERS)
     allow_empty: bool = False
 
 
@@ -62,6 +62,7 @@ class _Route(_Section):
     required: bool = False
     description: str = ""
     probe: str = Field(PROBE, min_length=1, max_length=1000)
+    dimensions: Literal["any"] | list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _consistent(self) -> "_Route":
@@ -69,11 +70,15 @@ class _Route(_Section):
         if sum(target.weight for target in self.targets) == 0:
             raise ValueError("targets: at least one weight must be above 0")
         for role in self.tensors:
-            if role != "text" and task.role(role) is None:
+            if task.bare or (role not in task.inputs and task.role(role) is None):
                 raise ValueError(f"tensors: the task {self.task} has no role {role}")
         missing = [role.name for role in task.roles if role.required and role.name not in self.tensors]
         if self.tensors and missing:
             raise ValueError(f"tensors: the task {self.task} needs the role {missing[0]}")
+        if self.labels and task.bare:
+            raise ValueError(f"labels: the task {self.task} has none")
+        if self.dimensions and self.task != "embeddings":
+            raise ValueError(f"dimensions: the task {self.task} has no vectors that can be cut")
         if isinstance(self.labels, list) and self.labels and task.open:
             raise ValueError(f"labels: with the task {self.task}, give a list for each head by its role")
         return self
@@ -96,6 +101,7 @@ class _Route(_Section):
             required=self.required,
             description=self.description,
             probe=self.probe,
+            dimensions=self.dimensions if self.dimensions == "any" else tuple(sorted(self.dimensions)),
         )
 
 

@@ -6,9 +6,15 @@ from collections.abc import Mapping
 from app.routing.members import capacity, remarks
 from app.routing.route import Route
 from app.routing.task import Role, features
+from app.triton.datatype import DATATYPES
 from app.triton.ensemble import Ensemble
 from app.triton.model import Model
+from app.triton.signature import Signature
 from app.triton.tensor import TensorSpec
+
+Specs = Mapping[str, TensorSpec]
+Labels = Mapping[str, tuple[str, ...]]
+"""Both by role."""
 
 
 class Mismatch(Exception):
@@ -22,33 +28,70 @@ class Mismatch(Exception):
 def bind(route: Route, model: Model, steps: Mapping[str, Model] | None = None) -> Ensemble:
     """The ensemble as the route needs it; raises `Mismatch`. `steps` are those of its members whose configs are known."""
     faults: list[str] = []
-    if model.max_batch < 1:
-        faults.append("the model does not batch: max_batch_size must be at least 1")
     if model.decoupled:
         faults.append("the model is decoupled, and a request must have exactly one answer")
-    tensors = route.tensors or _by_name(route, model.outputs)
-    text = _text(tensors.get("text", "TEXT"), model.inputs, faults)
-    specs = _outputs(route, tensors, model.outputs, faults)
-    labels = {role: _labels(route, role, spec, model, faults) for role, spec in specs.items() if _role(route, role).labelled}
+    if model.stateful:
+        faults.append("the model keeps sequences, and a request must not depend on others")
+    inputs, outputs, labels = _bare(model, faults) if route.task.bare else _by_role(route, model, faults)
     if faults:
         raise Mismatch(faults)
     return Ensemble(
         model.name,
         "",
         model.max_batch,
-        text,
-        specs,
+        inputs,
+        outputs,
         labels,
         model.parameters.get("embedding_model", ""),
         capacity(model, steps or {}),
         tuple(remarks(model, steps or {})),
+        route.task.verify,
+        Signature(model.max_batch, tuple(model.inputs.values()), tuple(model.outputs.values()), model.versions),
     )
+
+
+def _bare(model: Model, faults: list[str]) -> tuple[Specs, Specs, Labels]:
+    """Each tensor plays the role of its own name."""
+    faults += [
+        f"the tensor {spec.name} is {spec.dtype}, which is no datatype of the protocol"
+        for spec in (*model.inputs.values(), *model.outputs.values())
+        if spec.dtype not in DATATYPES and spec.dtype != "BYTES"
+    ]
+    return model.inputs, model.outputs, {}
+
+
+def _by_role(route: Route, model: Model, faults: list[str]) -> tuple[Specs, Specs, Labels]:
+    """The inputs, the outputs, and the labels of those that have some."""
+    if model.max_batch < 1:
+        faults.append("the model does not batch: max_batch_size must be at least 1")
+    tensors = route.tensors or _by_name(route, model.outputs)
+    inputs = _inputs(route, tensors, model.inputs, faults)
+    specs = _outputs(route, tensors, model.outputs, faults)
+    if (
+        route.dimensions
+        and route.dimensions != "any"
+        and "embedding" in specs
+        and route.dimensions[-1] > specs["embedding"].dims[0]
+    ):
+        faults.append(f"vectors can't be cut to {route.dimensions[-1]} numbers: they have {specs['embedding'].dims[0]}")
+    labels = {role: _labels(route, role, spec, model, faults) for role, spec in specs.items() if _role(route, role).labelled}
+    return inputs, specs, labels
 
 
 def _by_name(route: Route, outputs: Mapping[str, TensorSpec]) -> dict[str, str]:
     known = [role.name for role in route.task.roles if role.required or role.name.upper() in outputs]
     heads = {name.lower(): name for name in outputs if name.lower() not in known} if route.task.open else {}
-    return {role: role.upper() for role in ("text", *known)} | heads
+    return {role: role.upper() for role in (*route.task.inputs, *known)} | heads
+
+
+def _inputs(
+    route: Route, tensors: Mapping[str, str], inputs: Mapping[str, TensorSpec], faults: list[str]
+) -> dict[str, TensorSpec]:
+    names = {role: tensors.get(role, role.upper()) for role in route.task.inputs}
+    specs = {role: _text(name, inputs, faults) for role, name in names.items()}
+    if idle := set(inputs) - set(names.values()):
+        faults.append(f"the model has inputs that no role fills: {_listed(idle)}")
+    return specs
 
 
 def _text(name: str, inputs: Mapping[str, TensorSpec], faults: list[str]) -> TensorSpec:
@@ -58,8 +101,6 @@ def _text(name: str, inputs: Mapping[str, TensorSpec], faults: list[str]) -> Ten
         return TensorSpec(name, "BYTES", (1,))
     if spec.dtype != "BYTES" or spec.dims not in ((1,), (-1,)):
         faults.append(f"the input {name} must be BYTES [1], and is {_shown(spec)}")
-    if len(inputs) > 1:
-        faults.append(f"the model has inputs that no role fills: {_listed(set(inputs) - {name})}")
     return spec
 
 
@@ -74,7 +115,7 @@ def _outputs(
 ) -> dict[str, TensorSpec]:
     specs: dict[str, TensorSpec] = {}
     for role_name, tensor in tensors.items():
-        if role_name == "text":
+        if role_name in route.task.inputs:
             continue
         spec = outputs.get(tensor)
         if spec is None:

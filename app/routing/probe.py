@@ -4,9 +4,11 @@ import asyncio
 from functools import partial
 
 from app.deadline import Deadline
-from app.routing.survey import Survey, Trial
+from app.routing.findings import Trial
+from app.routing.survey import Survey
 from app.triton.client import Endpoint
 from app.triton.pool import Batch, Pool
+from app.triton.query import probing
 
 _INTERVAL = 0.1
 _PRIORITY = 0
@@ -44,7 +46,7 @@ class Prober:
         del self._running[endpoint, ensemble]
 
     async def _probe(self, endpoint: Endpoint, trial: Trial) -> None:
-        ensemble, roles = trial.ensemble, tuple(trial.ensemble.outputs)
-        request = ensemble.request([trial.text.encode()], roles, "probe", int(trial.seconds * 1_000_000), _PRIORITY)
-        await self._pool.probe(endpoint, Batch(ensemble, request, roles, 1), Deadline.after(trial.seconds))
+        query, seconds = probing(trial.ensemble, trial.route.probe), trial.route.timeout
+        request = query.request("probe", int(seconds * 1_000_000), _PRIORITY)
+        await self._pool.probe(endpoint, Batch(query, request), Deadline.after(seconds))
         self._survey.alarm()

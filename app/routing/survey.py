@@ -2,17 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 
 from app.routing.chart import RoutesInvalid, read_chart
 from app.routing.contract import Mismatch, bind
-from app.routing.route import Route, RouteTable, Serving
+from app.routing.findings import Finding, Findings, Trial
+from app.routing.route import Route, RouteTable, Serving, suffices
 from app.triton.client import CallFailed, Endpoint
 from app.triton.discovery import Roster
-from app.triton.ensemble import Ensemble
 from app.triton.model import Model
 from app.triton.status import LATE
 from app.triton.version import is_outdated
@@ -22,18 +21,6 @@ log = logging.getLogger("conch.routing")
 _INTERVAL = 1.0
 _RECHECK = 10
 """In how many rounds an endpoint that looks well is asked for its models' configurations again."""
-
-Findings = dict[tuple[str, str], Ensemble | tuple[str, ...]]
-"""By route and ensemble: what can be served, or why it can't."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """How to find out whether an ensemble really answers."""
-
-    ensemble: Ensemble
-    text: str
-    seconds: float
 
 
 class Survey:
@@ -52,7 +39,7 @@ class Survey:
         self.reload_failures = 0
         self._path = path
         self._stamp = _stamp(path)
-        self._found: dict[Endpoint, Findings] = {}
+        self._findings = Findings()
         self._looks: dict[Endpoint, asyncio.Task[None]] = {}
         self._doubted: set[tuple[Endpoint, str]] = set()
         self._outdated: set[str] = set()
@@ -71,10 +58,7 @@ class Survey:
 
     def trial(self, endpoint: Endpoint, ensemble: str) -> Trial | None:
         """None where the ensemble fits no route there."""
-        for (route, name), finding in self._found.get(endpoint, {}).items():
-            if name == ensemble and isinstance(finding, Ensemble) and route in self.routes:
-                return Trial(finding, self.routes[route].probe, self.routes[route].timeout)
-        return None
+        return self._findings.trial(endpoint, ensemble, self.routes)
 
     async def watch(self) -> None:
         """Runs until it is cancelled."""
@@ -96,9 +80,9 @@ class Survey:
         await self._reload()
         self._round += 1
         endpoints = self.roster.endpoints
-        self._found = {endpoint: self._found.get(endpoint, {}) for endpoint in endpoints}
-        self._doubted = {doubt for doubt in self._doubted if doubt[0] in self._found}
-        self._silent &= self._found.keys()
+        self._findings.keep(endpoints)
+        self._doubted = {doubt for doubt in self._doubted if doubt[0] in endpoints}
+        self._silent &= set(endpoints)
         for endpoint in endpoints:
             if endpoint not in self._looks:
                 self._looks[endpoint] = asyncio.create_task(self._examine(endpoint))
@@ -124,7 +108,7 @@ class Survey:
             log.error("routes not reloaded, the former ones stay: %s", " | ".join(invalid.faults))
             return
         self.generation += 1
-        self._found = {}
+        self._findings = Findings()  # what is being examined now is written into the former ones, and forgotten
         log.info("routes reloaded: generation %d, %d routes", self.generation, len(self.routes))
 
     async def _examine(self, endpoint: Endpoint) -> None:
@@ -157,15 +141,16 @@ class Survey:
         if is_outdated(endpoint.version) and endpoint.version not in self._outdated:
             self._outdated.add(endpoint.version)
             log.warning("Triton %s is older than 26.06: not for production (docs/triton.md says why)", endpoint.version)
-        self._found[endpoint] = {}
+        self._findings.forget(endpoint)
         endpoint.health.greet()
 
     async def _examine_ensemble(self, endpoint: Endpoint, name: str, *, anew: bool) -> None:
-        found = self._found.setdefault(endpoint, {})
+        findings = self._findings
         routes = [route for route in self.routes.values() if name in {target.ensemble for target in route.targets}]
         doubted = (endpoint, name) in self._doubted
         self._doubted.discard((endpoint, name))
-        known = all(isinstance(found.get((route.name, name)), Ensemble) for route in routes)
+        known = findings.known(endpoint, name, routes)
+        faults: Finding
         try:
             if not await endpoint.model_ready(name):
                 faults = (f"{name} is not ready on {endpoint.address}",)
@@ -174,7 +159,7 @@ class Survey:
             else:
                 model = await endpoint.model(name)
                 steps = await endpoint.members(model)
-                found.update({(route.name, name): _bound(route, model, steps) for route in routes})
+                findings.note(endpoint, name, {route.name: _bound(route, model, steps) for route in routes})
                 return
         except CallFailed as failed:
             if failed.failure.suspect == "endpoint":
@@ -182,64 +167,24 @@ class Survey:
             if known and failed.failure is LATE:
                 return
             faults = (f"{name} can't be served on {endpoint.address}: {failed.failure.name}",)
-        found.update({(route.name, name): faults for route in routes})
+        findings.note(endpoint, name, {route.name: faults for route in routes})
 
     def _draw(self) -> None:
-        reachable = tuple(endpoint for endpoint in self.roster.endpoints if endpoint.health.reachable)
-        odd = {pair for route in self.routes.values() for pair in self._odd(route, reachable)}
+        endpoints = self.roster.endpoints
+        reachable = [endpoint for endpoint in endpoints if endpoint.health.reachable]
+        odd = {pair for route in self.routes.values() for pair in self._findings.odd(route, reachable)}
         for endpoint in reachable:
-            fits = {name for (_, name), finding in self._found.get(endpoint, {}).items() if isinstance(finding, Ensemble)}
-            endpoint.health.check(frozenset(name for name in fits if (endpoint, name) not in odd))
-        servings = {name: self._serving(route, odd) for name, route in self.routes.items()}
+            endpoint.health.check(self._findings.fitting(endpoint, odd))
+        servings = {name: self._findings.serving(route, endpoints, odd) for name, route in self.routes.items()}
         for name, serving in servings.items():
             former = self.table.servings.get(name)
             if former is None or bool(former.ensembles) != bool(serving.ensembles) or former.faults != serving.faults:
                 _tell(serving)
         self.table = RouteTable(servings)
-        required = [serving for serving in servings.values() if serving.route.required]
-        # Where no route is required, one that is served will do.
-        served = (
-            all(serving.ensembles for serving in required)
-            if required
-            else any(serving.ensembles for serving in servings.values())
-        )
-        self.ready = self.ready or served
-
-    def _odd(self, route: Route, endpoints: tuple[Endpoint, ...]) -> Iterator[tuple[Endpoint, str]]:
-        """Where an ensemble differs from that of the first endpoint that serves it."""
-        for target in route.targets:
-            key = (route.name, target.ensemble)
-            found = [(endpoint, self._found.get(endpoint, {}).get(key)) for endpoint in endpoints]
-            bound = [(endpoint, finding) for endpoint, finding in found if isinstance(finding, Ensemble)]
-            bound.sort(key=lambda pair: target.ensemble in pair[0].health.out)
-            for endpoint, finding in bound[1:]:
-                if finding != bound[0][1]:
-                    yield endpoint, target.ensemble
-
-    def _serving(self, route: Route, odd: set[tuple[Endpoint, str]]) -> Serving:
-        ensembles: list[tuple[Ensemble, int]] = []
-        faults: list[str] = []
-        for target in route.targets:
-            agreed: Ensemble | None = None
-            for endpoint in self.roster.endpoints:
-                finding = self._found.get(endpoint, {}).get((route.name, target.ensemble))
-                if not endpoint.health.reachable:
-                    faults.append(f"{endpoint.address} can't be reached")
-                elif isinstance(finding, tuple):
-                    faults.extend(finding)
-                elif (endpoint, target.ensemble) in odd:
-                    faults.append(f"{target.ensemble} on {endpoint.address} differs from the other endpoints'")
-                elif reason := endpoint.health.out.get(target.ensemble):
-                    faults.append(f"{target.ensemble} is taken out on {endpoint.address}: {reason}")
-                else:
-                    agreed = agreed or finding
-            if agreed is not None and target.weight:
-                ensembles.append((agreed, target.weight))
-        reachable = any(endpoint.health.reachable for endpoint in self.roster.endpoints)
-        return Serving(route, tuple(ensembles), tuple(dict.fromkeys(faults)), reachable)
+        self.ready = self.ready or suffices(servings.values())
 
 
-def _bound(route: Route, model: Model, steps: Mapping[str, Model]) -> Ensemble | tuple[str, ...]:
+def _bound(route: Route, model: Model, steps: Mapping[str, Model]) -> Finding:
     try:
         return bind(route, model, steps)
     except Mismatch as mismatch:

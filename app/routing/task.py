@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from app.routing.spans import verify_spans
+from app.triton.ensemble import Verify
+
 Kind = Literal["vector", "scalar", "rows"]
 """`vector`: a fixed number of values for each item; `scalar`: one; `rows`: any number, of a fixed width."""
 
@@ -37,6 +40,12 @@ class Task:
     name: str
     roles: tuple[Role, ...]
     open: bool = False
+    bare: bool = False
+    """It needs nothing: any model will do, and is asked by its own tensors."""
+    inputs: tuple[str, ...] = ("text",)
+    """The roles of the tensors that it fills: BYTES, one for each item."""
+    verify: Verify | None = None
+    """Whether rows that are well-formed can be true."""
 
     def role(self, name: str) -> Role | None:
         for role in self.roles:
@@ -53,8 +62,11 @@ TASKS = {
         Task(
             "entities",
             (Role("spans", _INTEGERS, "rows", width=3, labelled=True), Role("span_scores", _FLOATS, "rows"), *_REMARKS),
+            verify=verify_spans,
         ),
         Task("analyze", (Role("embedding", ("FP32",), "vector", required=False), *_REMARKS), open=True),
+        Task("rerank", (Role("score", _FLOATS, "scalar"), *_REMARKS), inputs=("text", "query")),
+        Task("infer", (), bare=True),
     )
 }
 

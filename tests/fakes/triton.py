@@ -131,6 +131,11 @@ class FakeTriton(GRPCInferenceServiceServicer):  # type: ignore[misc]
     ) -> pb.ModelConfigResponse:
         return pb.ModelConfigResponse(config=self.models[request.name])
 
+    async def ModelMetadata(  # noqa: N802
+        self, request: pb.ModelMetadataRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ModelMetadataResponse:
+        return pb.ModelMetadataResponse(name=request.name, versions=["1"])
+
     async def ModelInfer(  # noqa: N802
         self, request: pb.ModelInferRequest, context: grpc.aio.ServicerContext
     ) -> pb.ModelInferResponse:

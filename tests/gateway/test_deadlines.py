@@ -29,7 +29,7 @@ async def test_what_is_left_of_the_budget_goes_out_as_deadline_and_as_triton_s_t
     timeout = asked.request.parameters["timeout"].int64_param
     assert 7_000_000 < timeout <= 9_000_000
     assert asked.remaining is not None
-    assert 7 < asked.remaining <= 9
+    assert 7 < asked.remaining <= 9.1, "gRPC rounds it up"
 
 
 @pytest.mark.parametrize(("given", "seconds"), [({}, 2), ({"timeout_ms": 900_000}, 10)], ids=["none", "more than all"])

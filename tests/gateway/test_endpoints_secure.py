@@ -1,5 +1,6 @@
 """A real Triton that speaks TLS, lets in whom it knows, and keeps its protocols shut."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -71,6 +72,15 @@ async def test_a_gateway_with_the_right_certificate_and_header_is_let_in_and_nob
         "TRITON_TLS_SERVER_NAME": "triton.example",
     }
     gateway = await start_gateway(**known, TRITON_PROTOCOL_HEADER=f"door={SECRET}")
+    assert (await gateway.classify(CANARY)).status_code == 200
+    expiries = [sample for sample in await gateway.samples() if sample.name == "conch_certificate_expires_seconds"]
+    assert {sample.labels["file"] for sample in expiries} == {"triton_tls_ca_file", "triton_tls_cert_file"}
+
+    authority.issue("conch")
+    async with asyncio.timeout(10):
+        while "renewed certificates" not in gateway.log():
+            assert (await gateway.classify(CANARY)).status_code == 200
+            await asyncio.sleep(0.1)
     assert (await gateway.classify(CANARY)).status_code == 200
 
     shut_out = await start_gateway(**known, ready="/livez")

@@ -127,8 +127,11 @@ async def test_spans_that_the_text_does_not_have_are_not_passed_on(
         put(response, "SPAN_SCORES", "FP32", (1, count), array("f", [0.5] * count).tobytes())
 
     stage.behaviours["spans"] = bent(stage, bend)
+    counted = {"name": "conch_triton_calls_total", "ensemble": "spans", "outcome": "bad_upstream_response"}
+    before = await staged.count(**counted)
     answer = await staged.post("/v1/entities", {"model": "spans", "inputs": ["four"]})
     assert_problem(answer, 502, "bad_upstream_response")
+    assert await staged.count(**counted) == before + 1, "it counts against the endpoint"
 
 
 TRUNCATED = remark("TRUNCATED", "BOOL", b"\0\1\0", (3, 1))

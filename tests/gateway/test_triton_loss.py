@@ -39,7 +39,7 @@ async def test_when_triton_is_killed_calls_are_refused_at_once_until_it_is_back(
         answer = await gateway.classify(CANARY)
         assert monotonic() - asked < 1
         assert_problem(answer, 503, "unavailable")
-        assert answer.headers["retry-after"] == "1"
+        assert 1 <= int(answer.headers["retry-after"]) <= 5, "as long again as it has been away"
         await asyncio.sleep(0.02)
     assert not (await gateway.status())["endpoints"][0]["reachable"]
     assert (await gateway.client.get("/readyz")).status_code == 200, "readiness latches"

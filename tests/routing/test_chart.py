@@ -34,6 +34,24 @@ FAULTS = {
         "default must not exceed max",
     ),
     "a limit of nothing": ("routes: {r: {task: classify, targets: [{ensemble: m}], limits: {inputs: 0}}}", "limits.inputs"),
+    "a query where the task has none": (
+        "routes: {r: {task: classify, targets: [{ensemble: m}], tensors: {scores: S, query: Q}}}",
+        "has no role query",
+    ),
+    "dimensions of what is no vector": (
+        "routes: {r: {task: classify, targets: [{ensemble: m}], dimensions: any}}",
+        "no vectors that can be cut",
+    ),
+    "dimensions of nothing": ("routes: {r: {task: embeddings, targets: [{ensemble: m}], dimensions: [0]}}", "dimensions"),
+    "dimensions of another word": ("routes: {r: {task: embeddings, targets: [{ensemble: m}], dimensions: all}}", "dimensions"),
+    "roles where every tensor has its own name": (
+        "routes: {r: {task: infer, targets: [{ensemble: m}], tensors: {text: T}}}",
+        "has no role text",
+    ),
+    "labels where there are no scores": (
+        "routes: {r: {task: infer, targets: [{ensemble: m}], labels: [a]}}",
+        "the task infer has none",
+    ),
     "a list of labels for several heads": (
         "routes: {r: {task: analyze, targets: [{ensemble: m}], labels: [a]}}",
         "a list for each head",

@@ -7,7 +7,8 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from app.errors import Unavailable
+from app.errors import ModelUnavailable, Unavailable
+from tests.peers import eventually
 from tests.routing.ward import PROBE, Open
 
 
@@ -28,6 +29,21 @@ async def test_when_none_can_be_reached_it_is_said_at_once(ward: Open) -> None:
     await scene.becomes()
     with pytest.raises(Unavailable):
         await scene.infer()
+
+
+async def test_a_refusal_says_when_the_next_probe_is(ward: Open) -> None:
+    scene = await ward(2)
+    for endpoint, pause in zip(scene.roster.endpoints, (40, 20), strict=True):
+        endpoint.health.eject("m", "step_dead", pause)
+    refused = []
+    for _ in range(2):  # by the pool, and then by the table, once that knows
+        with pytest.raises(ModelUnavailable) as raised:
+            await scene.infer()
+        refused.append(raised.value)
+        scene.survey.alarm()
+        await eventually(lambda: not scene.survey.table.servings["r"].ensembles)
+    assert [refusal.retry_after in (19, 20) for refusal in refused] == [True, True]
+    assert refused[0].detail != refused[1].detail
 
 
 async def test_a_new_address_serves_within_two_seconds_and_one_that_vanished_is_asked_no_more(ward: Open) -> None:

@@ -10,10 +10,13 @@ from app.routing.chart import _File
 from app.routing.contract import Mismatch, bind
 from app.routing.route import Route
 from app.triton.model import Model
-from tests.fakes.triton import REMARKS, TEXT, model
+from app.triton.tensor import TensorSpec
+from tests.fakes.triton import REMARKS, TEXT, Tensors, model
 
 LABELS = {"labels": json.dumps(["red", "green", "blue"])}
 SCORES = {"SCORES": ("FP32", (3,))}
+SCORE, VECTOR = {"SCORE": ("FP32", (1,))}, {"EMBEDDING": ("FP32", (8,))}
+PAIR = {**TEXT, "QUERY": ("BYTES", (1,))}
 SPANS = {"SPANS": ("INT32", (-1, 3)), "SPAN_SCORES": ("FP32", (-1,))}
 
 
@@ -45,6 +48,18 @@ MATCHING: dict[str, tuple[Route, config_pb.ModelConfig, set[str]]] = {
         {"mood", "tokens", "truncated", "error"},
     ),
     "spans": (route(task="entities", labels=["name"]), model("m", SPANS), {"spans", "span_scores"}),
+    "a query beside each text": (route(task="rerank"), model("m", SCORE, inputs=PAIR), {"score"}),
+    "a query of another name": (
+        route(task="rerank", tensors={"text": "passage", "query": "question", "score": "p"}),
+        model("m", {"p": ("FP64", (1,))}, inputs={"question": ("BYTES", (1,)), "passage": ("BYTES", (1,))}),
+        {"score"},
+    ),
+    "any tensors, by their own names": (
+        route(task="infer"),
+        model("m", {"out": ("BF16", (-1, 4)), "more": ("BYTES", (1,))}, inputs={"a": ("INT64", (-1,)), "b": ("BOOL", (2,))}),
+        {"out", "more"},
+    ),
+    "vectors that may be cut": (route(task="embeddings", dimensions=[4, 8]), model("m", VECTOR), {"embedding"}),
 }
 
 
@@ -53,6 +68,32 @@ def test_a_route_that_fits_its_model_is_bound(declared: Route, config: config_pb
     ensemble = bind(declared, Model.of(config))
     assert set(ensemble.outputs) == roles
     assert (ensemble.name, ensemble.max_batch) == ("m", 64)
+
+
+@pytest.mark.parametrize("max_batch", [0, 8])
+def test_a_model_of_any_task_keeps_its_whole_signature(max_batch: int) -> None:
+    config = model("m", {"out": ("FP16", (4,)), "rest": ("INT8", (1,))}, inputs={"a": ("INT64", (-1,))}, max_batch=max_batch)
+    config.input[0].optional = True
+    signature = bind(route(task="infer"), Model.of(config, ("1", "3"))).signature
+    assert (signature.max_batch, signature.versions) == (max_batch, ("1", "3"))
+    assert signature.inputs == (TensorSpec("a", "INT64", (-1,), optional=True),)
+    assert [spec.name for spec in signature.outputs] == ["out", "rest"]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"out": ("FP32", (5,))}, {"out": ("FP16", (4,))}, {"out": ("FP32", (4,)), "more": ("BOOL", (1,))}]
+)
+def test_two_models_of_other_tensors_can_not_serve_for_each_other(changed: Tensors) -> None:
+    first, second = [bind(route(task="infer"), Model.of(model("m", outputs))) for outputs in ({"out": ("FP32", (4,))}, changed)]
+    assert first != second
+
+
+def test_a_model_that_keeps_sequences_is_served_by_no_route() -> None:
+    config = model("m", SCORES, parameters=LABELS)
+    config.sequence_batching.SetInParent()
+    for declared in (route(), route(task="infer")):
+        with pytest.raises(Mismatch, match="keeps sequences"):
+            bind(declared, Model.of(config))
 
 
 MISMATCHING: dict[str, tuple[Route, config_pb.ModelConfig, str]] = {
@@ -90,6 +131,23 @@ MISMATCHING: dict[str, tuple[Route, config_pb.ModelConfig, str]] = {
         route(),
         model("m", SCORES, inputs={**TEXT, "TOP_K": ("INT32", (1,))}, parameters=LABELS),
         "inputs that no role fills: TOP_K",
+    ),
+    "no query": (route(task="rerank"), model("m", SCORE), "there is no input QUERY; the model has TEXT"),
+    "a query of another datatype": (
+        route(task="rerank"),
+        model("m", SCORE, inputs={**TEXT, "QUERY": ("FP32", (8,))}),
+        "the input QUERY must be BYTES [1], and is FP32 [8]",
+    ),
+    "a query that the task does not have": (
+        route(),
+        model("m", SCORES, inputs=PAIR, parameters=LABELS),
+        "inputs that no role fills: QUERY",
+    ),
+    "several scores of a pair": (route(task="rerank"), model("m", {"SCORE": ("FP32", (2,))}, inputs=PAIR), "is FP32 [2]"),
+    "vectors that are shorter than what they may be cut to": (
+        route(task="embeddings", dimensions=[4, 9]),
+        model("m", VECTOR),
+        "vectors can't be cut to 9 numbers: they have 8",
     ),
     "tokens of another datatype": (
         route(),

@@ -71,10 +71,10 @@ async def test_the_routes_are_read_again_when_they_change_and_a_bad_file_changes
     house.routes.write_text(good + ROUTE.format(name="added", ensemble="other"))
     await house.becomes("added", 200)
 
-    failures = (await gateway.status())["routes_file"]["failures"]
+    failures = (await gateway.status())["files"]["routes"]["failures"]
     house.routes.write_text(good + "  broken: {task: nothing}\n")
     async with asyncio.timeout(10):
-        while (await gateway.status())["routes_file"]["failures"] == failures:
+        while (await gateway.status())["files"]["routes"]["failures"] == failures:
             await asyncio.sleep(0.05)
     assert (await gateway.classify(CANARY, model="added")).status_code == 200
     assert "routes not reloaded" in gateway.log()

@@ -13,6 +13,7 @@ from app.triton.budget import RetryBudget
 from app.triton.client import ChannelOptions, Endpoint
 from app.triton.discovery import Roster
 from app.triton.pool import Batch, Observed, Pool
+from app.triton.query import Texts
 from tests.fakes.triton import REMARKS, FakeTriton, model
 from tests.peers import eventually
 
@@ -52,9 +53,8 @@ class Ward:
 
     async def infer(self, ensemble: str = "m", seconds: float = 5) -> str:
         serving = self.survey.table.servings["r" if ensemble == "m" else "other"]
-        found = serving.choose()
-        request = found.request([b"x"], ("scores",), "r", 1, 0)
-        version, _ = await self.pool.infer(Batch(found, request, ("scores",), 1), Deadline.after(seconds))
+        query = Texts(serving.choose(), ("scores",), [b"x"])
+        version, _ = await self.pool.infer(Batch(query, query.request("r", 1, 0)), Deadline.after(seconds))
         return version
 
     async def tried(self, times: int, ensemble: str = "m") -> list[str]:
