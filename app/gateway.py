@@ -7,15 +7,13 @@ from functools import partial
 from time import monotonic
 from typing import Protocol, TypeVar
 
-from opentelemetry.trace import SpanKind
-
 from app.admission.bulkhead import Bulkhead
 from app.admission.limiter import Limiter, Verdict
 from app.deadline import Deadline
 from app.errors import Refusal, Unready
 from app.routing.route import Caps, Route, RouteTable
 from app.telemetry.exchange import Exchange
-from app.telemetry.span import Span, Value
+from app.telemetry.span import Kind, Span, Value
 from app.telemetry.tracing import Tracing, untraced
 from app.tenancy.tenant import Tenant
 from app.triton.ensemble import Ensemble
@@ -152,7 +150,7 @@ class Passage:
             "conch.chunk": exchange.chunks,
             "conch.request_bytes": len(request),
         }
-        return partial(self.tracing.step, exchange.span, "triton.infer", SpanKind.CLIENT, attributes)
+        return partial(self.tracing.step, exchange.span, "triton.infer", Kind.CLIENT, attributes)
 
 
 def _note(verdict: Verdict, exchange: Exchange, seconds: float) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from app.admission.bulkhead import Bulkhead
@@ -21,12 +21,14 @@ from app.settings import Settings
 from app.telemetry.metrics import Metrics
 from app.telemetry.tracing import Tracing, exporter
 from app.tenancy.directory import Directory
-from app.tenancy.issuer import read_issuers
+from app.tenancy.edition import Edition
+from app.tenancy.issuer import Issuer, read_issuers
 from app.triton.budget import RetryBudget
 from app.triton.client import ChannelOptions, Endpoint, Tls
 from app.triton.discovery import Roster
 from app.triton.ensemble import Ensemble
 from app.triton.pool import DENIED, Observed, Pool
+from app.triton.renewal import Renewal
 
 if TYPE_CHECKING:
     from app.tenancy.jwks import Jwks
@@ -38,7 +40,8 @@ Watch = Callable[[], Awaitable[None]]
 
 _BERTHS = 256
 """Of an ensemble whose capacity its configs don't tell."""
-_FEWEST_BERTHS = 4
+_FEWEST_BERTHS, _DEPTH = 4, 2
+"""While one batch is computed the next one waits at Triton, so that no instance waits for a gateway."""
 
 
 @dataclass
@@ -50,10 +53,14 @@ class House:
     routes: Mapping[str, Route]
     metrics: Metrics
     tracing: Tracing
+    issuers: Edition[tuple[Issuer, ...]] | None = None
     tokens: "Tokens | None" = None
     survey: Survey | None = None
     limiter: RedisLimiter | None = None
+    options: ChannelOptions = field(default_factory=ChannelOptions)
     bulkheads: dict[str, Bulkhead] = field(default_factory=dict)
+    watches: dict[str, Watch] = field(default_factory=dict)
+    """Of whoever lives as long as the house, beside its own."""
     draining: bool = False
     """Told to end: still serving, but load balancers should look elsewhere."""
 
@@ -61,8 +68,11 @@ class House:
     def build(cls, settings: Settings) -> "House":
         """Raises `TenantsInvalid` and `RoutesInvalid`."""
         directory, routes = Directory(settings.tenants_file), read_chart(settings.routes_file)
-        tokens = _tokens(settings.tokens_file) if settings.tokens_file else None
-        return cls(settings, directory, routes, Metrics(), Tracing(exporter(os.environ)), tokens)
+        issuers = Edition("issuers", settings.tokens_file, read_issuers) if settings.tokens_file else None
+        tokens = _tokens(issuers.content) if issuers else None
+        sampler = os.environ.get("OTEL_TRACES_SAMPLER", "")
+        tracing = Tracing(exporter(os.environ), sampler=sampler, joins=settings.join_traces)
+        return cls(settings, directory, routes, Metrics(settings.metrics_tenants), tracing, issuers, tokens)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Gateway]:
@@ -70,6 +80,7 @@ class House:
         settings = self.settings
         async with AsyncExitStack() as stack:
             stack.callback(self.tracing.close)
+            self._read_options()
             roster = Roster(settings.triton, self._connect)
             stack.push_async_callback(roster.close)
             await roster.refresh()
@@ -81,14 +92,19 @@ class House:
             pool = Pool(roster, self._count_call, survey.doubt, RetryBudget())
             await survey.look()
             watches: dict[str, Watch] = {
+                **self.watches,
                 "routes": survey.watch,
                 "tenants": self.directory.watch,
                 "gauges": lambda: self.metrics.watch(1.0, self._read_gauges),
                 "probes": Prober(survey, pool).watch,
                 "endpoints": lambda: roster.watch(survey.alarm),
             }
-            if self.tokens:
-                watches["issuers"] = self.tokens.watch
+            if self.options.tls:
+                watches["certificates"] = Renewal(roster, self._read_options).watch
+            if self.issuers and self.tokens:
+                stack.push_async_callback(self.tokens.close)
+                watches["issuers"] = partial(self.issuers.watch, self.tokens.replace)
+                watches["issuers' keys"] = self.tokens.watch
             for name, watch in watches.items():
                 stack.push_async_callback(_cancelled, asyncio.create_task(_tended(name, watch)))
             yield Gateway(lambda: survey.table, limiter, self._bulkhead, pool, self.tracing, settings.split_parallelism)
@@ -105,9 +121,8 @@ class House:
             "ready": survey.ready,
             "limiter": self.limiter.mode if self.limiter else "degraded",
             "replicas": self.limiter.replicas if self.limiter else 1,
-            "tenants": {"generation": self.directory.generation, "failures": self.directory.failures},
+            "files": self._reloads(),
             "issuers": {name: {"keys": len(keys), "failures": keys.failures} for name, keys in self._jwks()},
-            "routes_file": {"generation": survey.generation, "failures": survey.reload_failures},
             "endpoints": [
                 {
                     "address": endpoint.address,
@@ -139,26 +154,46 @@ class House:
         return bulkhead
 
     def _berths(self, ensemble: Ensemble) -> int:
-        """What the narrowest member can work on at once, on all endpoints, shared by all replicas."""
+        """What the narrowest member can work on at once, and as much again, on all endpoints, shared by all replicas."""
         if not ensemble.capacity or self.survey is None or self.limiter is None:
             return _BERTHS
         serving = sum(ensemble.name in endpoint.health.serving for endpoint in self.survey.roster.endpoints)
-        return max(_FEWEST_BERTHS, ensemble.capacity * serving // self.limiter.replicas)
+        return max(_FEWEST_BERTHS, _DEPTH * ensemble.capacity * serving // self.limiter.replicas)
+
+    def _reloads(self) -> dict[str, dict[str, int]]:
+        """Of each file that is read again while the process runs."""
+        editions = (("tenants", self.directory), ("tokens", self.issuers))
+        counts = {
+            file: {"generation": edition.generation, "failures": edition.failures} for file, edition in editions if edition
+        }
+        if self.survey is not None:
+            counts["routes"] = {"generation": self.survey.generation, "failures": self.survey.reload_failures}
+        return counts
 
     def _jwks(self) -> "Iterable[tuple[str, Jwks]]":
         return self.tokens.keys.items() if self.tokens else ()
 
     def _connect(self, address: str, server_name: str) -> Endpoint:
-        return Endpoint(address, channel_options(self.settings), server_name, self._count_ejection)
+        return Endpoint(address, self.options, server_name, self._count_ejection)
+
+    def _read_options(self) -> ChannelOptions:
+        options = channel_options(self.settings)
+        if options.tls and options != self.options:
+            tls = options.tls
+            self.metrics.show_certificates({"triton_tls_ca_file": tls.ca, "triton_tls_cert_file": tls.certificate})
+        self.options = options
+        return options
 
     def _count_call(self, call: Observed) -> None:
+        metrics = self.metrics
         if call.again:
-            self.metrics.count(self.metrics.retries, call.ensemble, call.outcome)
+            metrics.retries.labels(call.ensemble, call.outcome).inc()
         if call.outcome != DENIED:
-            self.metrics.count(self.metrics.triton, call.endpoint, call.ensemble, call.outcome)
+            metrics.triton.labels(call.endpoint, call.ensemble, call.outcome).inc()
+            metrics.triton_seconds.labels(call.ensemble).observe(call.seconds)
 
     def _count_ejection(self, endpoint: str, ensemble: str, reason: str) -> None:
-        self.metrics.count(self.metrics.ejections, endpoint, ensemble, reason)
+        self.metrics.ejections.labels(endpoint, ensemble, reason).inc()
 
     def _read_gauges(self) -> None:
         metrics, survey = self.metrics, self.survey
@@ -169,17 +204,24 @@ class House:
         metrics.show_endpoints(
             {e.address: (e.health.reachable, e.health.checked, e.health.out) for e in survey.roster.endpoints}
         )
-        metrics.routes_served.set(sum(bool(serving.ensembles) for serving in survey.table.servings.values()))
-        metrics.generation.labels("tenants").set(self.directory.generation)
-        metrics.generation.labels("routes").set(survey.generation)
-        metrics.reload_failures.labels("tenants").set(self.directory.failures)
-        metrics.reload_failures.labels("routes").set(survey.reload_failures)
+        servings = survey.table.servings
+        metrics.ready.set(self.ready())
+        metrics.routes_served.set(sum(bool(serving.ensembles) for serving in servings.values()))
+        metrics.show_models((name, bool(each.ensembles), each.route.required) for name, each in servings.items())
+        for name, bulkhead in self.bulkheads.items():
+            metrics.berths.labels(name).set(bulkhead.berths)
+            metrics.taken.labels(name).set(bulkhead.taken)
+            metrics.waiting.labels(name).set(bulkhead.waiting)
+        for file, reloads in self._reloads().items():
+            metrics.generation.labels(file).set(reloads["generation"])
+            metrics.reload_failures.labels(file).set(reloads["failures"])
+        metrics.jwks_failures.clear()
         for name, keys in self._jwks():
             metrics.jwks_failures.labels(name).set(keys.failures)
 
 
 def channel_options(settings: Settings) -> ChannelOptions:
-    """The files are read for each new endpoint, so that it gets the certificates of the day."""
+    """With the certificates of the day; raises `OSError`."""
     files = (settings.triton_tls_ca_file, settings.triton_tls_cert_file, settings.triton_tls_key_file)
     ca, certificate, key = (file.read_bytes() if file else None for file in files)
     tls = Tls(ca, certificate, key, settings.triton_tls_server_name) if any(files) else None
@@ -188,10 +230,10 @@ def channel_options(settings: Settings) -> ChannelOptions:
     return ChannelOptions(settings.max_message_bytes, tls, metadata)
 
 
-def _tokens(file: Path) -> "Tokens":
+def _tokens(issuers: Iterable[Issuer]) -> "Tokens":
     from app.tenancy.token import Tokens  # its libraries cost 13 MB, and few gateways need them
 
-    return Tokens(read_issuers(file))
+    return Tokens(issuers)
 
 
 async def _tended(name: str, watch: Watch) -> None:

@@ -1,4 +1,5 @@
-"""CPU per request of the gateway, beside the handler that one writes first, in one run on the same Triton and Redis.
+"""CPU per request of the gateway, beside the handler that one writes first, in one run on the same Triton and Redis; then what
+single duties cost, and what the gateway leaves of the throughput of a model that is the bottleneck.
 
 Times on a shared machine are noise: read the ratios, and the CPU microseconds of the gateway's own process. `make bench`.
 """
@@ -21,6 +22,7 @@ from app.local.address import Address
 from app.local.triton import install
 from app.local.watchdog import Watchdog
 from app.tenancy.key import new_key
+from tests.load import bottleneck, overhead
 from tests.load.callers import Load, drive, post
 from tests.peers import Redis, Triton
 
@@ -132,3 +134,7 @@ async def main() -> None:
 
 if __name__ == "__main__":
     asyncio.run(main())
+    print()
+    overhead.main()
+    print()
+    asyncio.run(bottleneck.main())
