@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from tests.gateway.tenants import Tenants
 from tests.peers import Redis, Triton
 
 ROUTES = ROOT / "tests" / "gateway" / "routes.yaml"
+EXPLICIT = ("--model-control-mode=explicit", "--load-model=*")
+"""Everything is loaded at the start, and a test may load it again."""
 
 
 @pytest.fixture(scope="session")
@@ -43,8 +46,10 @@ def gateway_logs(tenants: Tenants) -> Iterator[list[Path]]:
 async def small_triton(
     installation: Installation, watchdog: Watchdog, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Triton]:
-    """Serves tests/repository and nothing else, so that nothing has to be built. Shared, like `triton`."""
-    triton = await Triton.start(installation, [ROOT / "tests" / "repository"], tmp_path_factory.mktemp("triton"), watchdog)
+    """Serves tests/repository and nothing else, so that nothing has to be built. Shared, like `triton`; who loads a model there
+    with another config loads it with its own again."""
+    repositories, folder = [ROOT / "tests" / "repository"], tmp_path_factory.mktemp("triton")
+    triton = await Triton.start(installation, repositories, folder, watchdog, extra=EXPLICIT)
     yield triton
     await triton.peer.kill()
 
@@ -55,10 +60,11 @@ async def gateways(
 ) -> AsyncIterator[Callable[..., Awaitable[RunningGateway]]]:
     async with AsyncExitStack() as stack:
 
-        async def start(*, ready: str = "/readyz", **settings: str) -> RunningGateway:
+        async def start(*, ready: str = "/readyz", tls: SSLContext | None = None, **settings: str) -> RunningGateway:
             folder = tmp_path_factory.mktemp("gateway")
             named = {name if name.startswith("OTEL_") else f"CONCH_{name}": value for name, value in settings.items()}
-            gateway = await RunningGateway.start(tenants, {"CONCH_ROUTES_FILE": str(ROUTES), **named}, folder, watchdog, ready)
+            named = {"CONCH_ROUTES_FILE": str(ROUTES), **named}
+            gateway = await RunningGateway.start(tenants, named, folder, watchdog, ready, tls)
             gateway_logs.append(gateway.peer.log)
             stack.push_async_callback(gateway.stop)
             return gateway

@@ -7,6 +7,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any
 
 import httpx
@@ -34,10 +35,18 @@ class RunningGateway:
 
     @classmethod
     async def start(
-        cls, tenants: Tenants, settings: Mapping[str, str], folder: Path, watchdog: Watchdog, ready: str = "/readyz"
+        cls,
+        tenants: Tenants,
+        settings: Mapping[str, str],
+        folder: Path,
+        watchdog: Watchdog,
+        ready: str = "/readyz",
+        tls: SSLContext | None = None,
     ) -> "RunningGateway":
+        """`tls` is the client's, where both listeners have certificates."""
         listen, admin = Address.several_free(2)
-        client = httpx.AsyncClient(base_url=listen.url, trust_env=False, timeout=30)
+        api, private = (address.url.replace("http", "https" if tls else "http") for address in (listen, admin))
+        client = httpx.AsyncClient(base_url=api, verify=tls or True, trust_env=False, timeout=30)
 
         async def is_ready() -> bool:
             try:
@@ -58,7 +67,7 @@ class RunningGateway:
             grace=10,
         )
         peer = Peer(part, folder / "gateway.log", watchdog)
-        gateway = cls(listen, admin.url, peer, tenants, client)
+        gateway = cls(listen, private, peer, tenants, client)
         await peer.start()
         return gateway
 

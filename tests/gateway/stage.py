@@ -4,7 +4,7 @@ import json
 
 from tritonclient.grpc import model_config_pb2 as config_pb
 
-from tests.fakes.triton import REMARKS, model
+from tests.fakes.triton import REMARKS, TEXT, model
 
 COLOURS = ("red", "green", "blue")
 KINDS = ("name", "place")
@@ -31,6 +31,23 @@ routes:
     targets: [{ensemble: heads}]
     limits: {inputs: 10000, characters_per_input: 200, characters: 100000}
     required: true
+  pairs:
+    task: rerank
+    targets: [{ensemble: pairs}]
+    limits: {inputs: 10000, characters_per_input: 200, characters: 100000}
+    required: true
+  strange-pairs:
+    task: rerank
+    targets: [{ensemble: strange-pairs}]
+    tensors: {text: passage, query: question, score: relevance}
+  cut:
+    task: embeddings
+    targets: [{ensemble: vectors}]
+    dimensions: [2, 4]
+  cut-anywhere:
+    task: embeddings
+    targets: [{ensemble: vectors}]
+    dimensions: any
   lax:
     task: classify
     targets: [{ensemble: words}]
@@ -48,6 +65,8 @@ def staged_models() -> dict[str, config_pb.ModelConfig]:
     models = (
         model("words", {"SCORES": ("FP32", (3,)), **REMARKS}, parameters={"labels": labels}),
         model("brief", {"SCORES": ("FP32", (3,)), **REMARKS}, parameters={"labels": labels}, max_batch=4),
+        model("pairs", {"SCORE": ("FP32", (1,)), **REMARKS}, inputs={**TEXT, "QUERY": ("BYTES", (1,))}, max_batch=4),
+        model("strange-pairs", {"relevance": ("FP32", (1,))}, inputs={"passage": ("BYTES", (1,)), "question": ("BYTES", (1,))}),
         model("vectors", {"EMBEDDING": ("FP32", (8,)), **REMARKS}),
         model(
             "spans",

@@ -12,6 +12,7 @@ from app.tenancy.key import digest, new_key
 PAST, FUTURE = "2020-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
 
 TIGHT = {"limits": {"requests_per_second": 1, "burst": 2}}
+FRUGAL = {"limits": {"characters_per_day": 40}}
 TENANTS: dict[str, dict[str, Any]] = {
     "open": {},
     "acme": {},  # as the documents call theirs
@@ -23,9 +24,16 @@ TENANTS: dict[str, dict[str, Any]] = {
     "roomy": {"limits": {"requests_per_second": 1000, "burst": 5000}},
     **dict.fromkeys(("tight", "tight-too", "tight-as-well", "tight-at-once", "tight-for-openai"), TIGHT),
     "terse": {"limits": {"characters_per_minute": 600, "characters_burst": 500}},
-    "frugal": {"limits": {"characters_per_day": 40}},
+    **dict.fromkeys(("frugal", "frugal-for-openai"), FRUGAL),
     "single": {"limits": {"in_flight": 1}},
     "slow-here": {"routes": {"noop": {"requests_per_second": 0.1, "burst": 1}}},
+    "bulk-paced": {"limits": {"requests_per_second": 4, "burst": 2}},
+    "bulk-terse": {"limits": {"characters_per_minute": 6000, "characters_burst": 60}},
+    "bulk-single": {"limits": {"in_flight": 1}},
+    "bulk-once": {"limits": {"requests_per_second": 0.01, "burst": 1}},
+    "bulk-frugal": {"limits": {"characters_per_day": 20}},
+    "weighed": {"limits": {"characters_per_minute": 600, "characters_burst": 500}},
+    "cli-frugal": {"limits": {"characters_per_day": 25}},
     "exact": {"limits": {"requests_per_second": 1000, "burst": 5000, "on_redis_loss": "closed"}},
 }
 

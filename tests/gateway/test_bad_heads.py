@@ -14,7 +14,7 @@ MEDIA = {
     "another charset": {"content-type": "application/json; charset=latin-1"},
     "a form": {"content-type": "multipart/form-data; boundary=" + CANARY},
     "a patch": {"content-type": "application/json-patch+json"},
-    "a gzip": {**JSON, "content-encoding": "gzip"},
+    "a brotli": {**JSON, "content-encoding": "br"},
     "an encoding that nobody knows": {**JSON, "content-encoding": CANARY},
 }
 
@@ -35,10 +35,10 @@ async def test_json_in_utf_8_is_taken_however_it_is_spelled(staged: RunningGatew
 
 
 @every_task
-@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "PROPFIND"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "HEAD", "TRACE", "PROPFIND"])
 async def test_another_method_is_not_allowed(staged: RunningGateway, path: str, model: str, field: str, method: str) -> None:
     answer = await staged.client.request(method, path, headers=staged.tenants.authorization("open"))
-    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "OPTIONS, POST")
     if method != "HEAD":
         assert_problem(answer, 405, "method_not_allowed")
 
@@ -46,7 +46,6 @@ async def test_another_method_is_not_allowed(staged: RunningGateway, path: str, 
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/v1",
         "/v1/classify/",
         "//v1/classify",

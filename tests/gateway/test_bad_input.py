@@ -50,7 +50,8 @@ BYTES = {
 async def test_bytes_that_are_no_request_are_malformed(
     staged: RunningGateway, path: str, model: str, field: str, content: bytes
 ) -> None:
-    assert_problem(await send(staged, path, content), 400, "malformed_request")
+    problem = assert_problem(await send(staged, path, content), 400, "malformed_request")
+    assert (problem.detail == "The body is empty.") == (not content.strip())
 
 
 STRINGS = {
@@ -89,7 +90,7 @@ MEMBERS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("the model's name is long", {"model": CANARY * 20}, ("/model",)),
     ("a text is a number", {"TEXTS": [TEXT, 1]}, ("/TEXTS/1",)),
     ("a text is null", {"TEXTS": [None]}, ("/TEXTS/0",)),
-    ("a text is a list", {"TEXTS": [[TEXT]]}, ("/TEXTS/0",)),
+    ("a text is a list", {"TEXTS": [TEXT, [TEXT]]}, ("/TEXTS/1",)),
     ("a text is an object", {"TEXTS": [TEXT, TEXT, {"a": TEXT}]}, ("/TEXTS/2",)),
     ("an unknown member", {CANARY: TEXT}, ("",)),
     ("there is no text", {"TEXTS": []}, ("/TEXTS",)),
@@ -168,7 +169,8 @@ async def test_members_of_one_task_outside_its_rules_are_pointed_to(
 async def test_json_that_is_no_object_is_outside_the_rules(
     staged: RunningGateway, path: str, model: str, field: str, document: Any
 ) -> None:
-    assert_problem(await send(staged, path, json.dumps(document).encode()), 422, "invalid_input", "")
+    problem = assert_problem(await send(staged, path, json.dumps(document).encode()), 422, "invalid_input", "")
+    assert [flaw.code for flaw in problem.errors or ()] == ["object_type"]
 
 
 @every_task
@@ -178,7 +180,7 @@ async def test_a_missing_member_is_named(staged: RunningGateway, path: str, mode
 
 @every_task
 async def test_many_faults_are_told_up_to_sixteen(staged: RunningGateway, path: str, model: str, field: str) -> None:
-    answer = await staged.post(path, {"model": model, field: [1] * 100})
+    answer = await staged.post(path, {"model": model, field: [TEXT, *[1] * 100]})
     problem = assert_problem(answer, 422, "invalid_input")
     assert len(problem.errors or ()) == 16
 

@@ -85,7 +85,7 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
 def test_check_finds_nothing_wrong_where_nothing_is(tenants: Tenants) -> None:
     answer = run("check", "--routes", ROUTES, "--tenants", tenants.path, "--repository", REPOSITORY)
     assert (answer.exit_code, answer.stderr) == (0, "")
-    assert "5 routes" in answer.stdout
+    assert "7 routes" in answer.stdout
     assert "tenant terse: characters_burst 500 is below" in answer.stdout
     assert answer.stdout.endswith("all is well\n")
 

@@ -1,10 +1,16 @@
 """Redis slow or gone: limits go on in the process, and every answer says so."""
 
+import shutil
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+from app.local.address import Address
+from tests.fakes.front import fronted, tls_server
+from tests.fakes.triton import FakeTriton
 from tests.gateway.problems import CANARY, assert_problem
 from tests.gateway.process import RunningGateway
 from tests.peers import Redis, Triton, eventually
+from tests.triton.certificates import Authority
 
 Start = Callable[..., Awaitable[RunningGateway]]
 
@@ -65,3 +71,23 @@ async def test_a_gateway_starts_without_redis_and_finds_it_when_it_comes(
     await until(gateway, degraded=False)
     log = gateway.peer.log
     await eventually(lambda: '"limits are exact' in log.read_text())
+
+
+async def test_a_redis_behind_tls_is_asked_once_its_authority_is_the_right_one_and_until_then_the_log_says_why_not(
+    redis: Redis, start_gateway: Start, stage: FakeTriton, staged_routes: Path, tmp_path: Path
+) -> None:
+    authority, stranger = Authority.found(tmp_path), Authority.found(tmp_path, "stranger")
+    certificate, ours, trusted = authority.issue("127.0.0.1"), authority.issue("conch"), tmp_path / "trusted.pem"
+    shutil.copy(stranger.file, trusted)
+    async with fronted(Address.parse(redis.address), tls_server(certificate, clients=authority.file)) as door:
+        url = f"rediss://{door.address}?ssl_ca_certs={trusted}&ssl_certfile={ours[0]}&ssl_keyfile={ours[1]}"
+        gateway = await start_gateway(TRITON=stage.address, ROUTES_FILE=str(staged_routes), REDIS_URL=url)
+        said = f"Redis at {door.address} can't decide: the connection did not open: its certificate is not trusted: "
+        assert gateway.log().count(f"limits are degraded, {said}") == 1
+        answer = await gateway.classify(CANARY, tenant="roomy", model="words")
+        assert (answer.status_code, answer.headers["conch-limiter"]) == (200, "degraded")
+        shutil.copy(authority.file, trusted)
+        await eventually(lambda: "limits are exact" in gateway.log())
+        answer = await gateway.classify(CANARY, tenant="roomy", model="words")
+        assert (answer.status_code, answer.headers.get("conch-limiter")) == (200, None)
+        await gateway.peer.stop()

@@ -1,9 +1,15 @@
 """What a setting takes, and what it refuses before anything starts."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 from pydantic import ValidationError
 
-from app.settings import Settings
+from app.settings import Settings, strangers
+from tests.fakes.triton import FakeTriton
+from tests.gateway.process import RunningGateway, conch
+
+Start = Callable[..., Awaitable[RunningGateway]]
 
 REDIS = [
     ("redis://h", True),
@@ -45,3 +51,37 @@ def test_how_many_replicas_there_are(replicas: str, taken: bool, monkeypatch: py
     assert is_taken() is taken
     if replicas.isdecimal() and taken:
         assert Settings().replicas == int(replicas)
+
+
+STRANGERS = [
+    ("CONCH_LISTEN", None),
+    ("conch_listen", None),
+    ("CONCH_HOME", None),
+    ("PATH", None),
+    ("CONCH_REDIS_UL", "CONCH_REDIS_URL"),
+    ("conch_Tenant_File", "CONCH_TENANTS_FILE"),
+    ("CONCH_TRITON_TLS_CA", "CONCH_TRITON_TLS_CA_FILE"),
+    ("CONCH_SERVICE_HOST", None),
+    ("CONCH_SERVICE_PORT_HTTP", None),
+    ("CONCH_PORT", None),
+    ("CONCH_PORT_8080_TCP_ADDR", None),
+    ("CONCH_REDIS_PORT_6379_TCP", None),
+]
+
+
+@pytest.mark.parametrize(("variable", "nearest"), STRANGERS)
+def test_a_variable_that_looks_like_a_setting_and_is_none_is_told_with_the_nearest(variable: str, nearest: str | None) -> None:
+    said = list(strangers([variable]))
+    assert len(said) == (nearest is not None)
+    assert all(variable in sentence and sentence.endswith(f" {nearest}") for sentence in said)
+
+
+async def test_a_misspelt_setting_is_told_when_a_gateway_starts_and_by_conch_check(
+    start_gateway: Start, stage: FakeTriton
+) -> None:
+    gateway = await start_gateway(TRITON=stage.address, REDIS_URI="redis://:c4nary@elsewhere", ready="/livez")
+    sentence = "CONCH_REDIS_URI is not a setting, and has no effect; the nearest one is CONCH_REDIS_URL"
+    assert gateway.log().count(sentence) == 1
+    _, out, err = await conch("check", **gateway.peer.part.environment)
+    assert out.count(sentence) == 1
+    assert "c4nary" not in gateway.log() + out + err

@@ -11,6 +11,7 @@ import pytest_asyncio
 import redis.asyncio as client
 
 from app.local.watchdog import Watchdog
+from app.tenancy.key import digest
 from tests.fakes.triton import FakeTriton, never
 from tests.gateway.crowd import ENTRIES, immortal, statuses, under_load
 from tests.gateway.problems import assert_problem
@@ -162,6 +163,49 @@ async def test_tenants_are_replaced_under_load_and_a_revoked_key_is_refused_with
                     await asyncio.sleep(0.05)
     assert seen.keys() == {200}
     assert await lone.count("conch_config_reload_failures") == 0
+
+
+async def test_ten_thousand_tenants_come_under_load_and_a_gateway_that_is_killed_amid_that_leaves_nothing_behind(
+    start: Start, stage: FakeTriton, store: Redis, tmp_path: Path
+) -> None:
+    tenants = Tenants.write(tmp_path / "tenants.yaml", ENTRIES)
+    started = await asyncio.gather(*(start(store.url, TENANTS_FILE=str(tenants.path)) for _ in range(2)))
+    dying, other = (replace(gateway, tenants=tenants) for gateway in started)
+    stage.behaviours["vectors"] = never
+    seen: Counter[int] = Counter()
+    async with client.Redis.from_url(store.url) as connection, under_load(other, "busy", seen):
+        keys = await asyncio.to_thread(add, tenants.path, 10_000)
+        await asyncio.sleep(0.65)  # by then both have begun to read them, and need about a second more
+        body = {"model": "vectors", "input": "a", "timeout_ms": 5000}
+        held = [asyncio.create_task(dying.post("/v1/embeddings", body, tenant="holder")) for _ in range(2)]
+        while await connection.zcard("conch:{holder}:in_flight") < 2:
+            await asyncio.sleep(0.01)
+        await dying.peer.kill()
+        await asyncio.gather(*held, return_exceptions=True)
+        leases = await connection.zrange("conch:{holder}:in_flight", 0, -1, withscores=True)
+        seconds, _ = await connection.time()
+        assert max(float(lease[1]) for lease in leases) / 1e6 <= seconds + 11
+        async with asyncio.timeout(60):
+            while (await other.status())["files"]["tenants"]["generation"] == 1:
+                await asyncio.sleep(0.1)
+            await dying.peer.start()
+    assert seen.keys() == {200}
+    for gateway in (dying, other):
+        answer = await gateway.client.get("/v1/models", headers={"x-api-key": keys[-1]})
+        assert [card["id"] for card in answer.json()["data"]] == ["words"]
+    assert await immortal(store) == []
+
+
+def add(file: Path, tenants: int) -> list[str]:
+    """Their keys, all of one form; the file must end with its tenants."""
+    keys = [f"key-of-{number}" for number in range(tenants)]
+    entries = (
+        f'  many-{number}: {{plan: plain, models: [words], keys: [{{id: k, sha256: "{digest(key.encode()).hex()}"}}]}}\n'
+        for number, key in enumerate(keys)
+    )
+    with file.open("a") as stream:
+        stream.writelines(entries)
+    return keys
 
 
 async def killed_under_load(gateway: RunningGateway, redis: RedisSet, victim: int) -> None:

@@ -42,7 +42,9 @@ async def test_a_running_request_is_answered_and_then_the_process_ends(
                     break
         assert is_alive(gateway.peer.pid)
         release.set()
-        assert (await running).status_code == 200
+        answer = await running
+        assert answer.status_code == 200
         await eventually(lambda: not is_alive(gateway.peer.pid), seconds=10)
+        assert gateway.log().count(answer.headers["x-request-id"]) == 1, "its line is there as well"
         assert "Traceback" not in gateway.log()
         assert '"level":"error"' not in gateway.log()
