@@ -10,13 +10,22 @@ import httpx
 from app.local.address import Address
 from app.local.part import Part
 
+_PLAIN = dict.fromkeys(
+    (
+        *("CONCH_TLS_CERT_FILE", "CONCH_TLS_KEY_FILE", "CONCH_ADMIN_TLS_CERT_FILE", "CONCH_ADMIN_TLS_KEY_FILE"),
+        "CONCH_ADMIN_TLS_CLIENT_CA_FILE",
+    ),
+    "",
+)
+"""On one machine nobody listens in, and the stack would ask its gateway in vain."""
+
 
 def gateway(listen: Address, settings: Mapping[str, str], directory: Path) -> Part:
     """`settings` are the CONCH_* variables that differ from the caller's own environment."""
     return Part(
         name="gateway",
         command=(sys.executable, "-m", "app.cli", "serve"),
-        environment={**os.environ, **settings, "CONCH_LISTEN": str(listen)},
+        environment={**os.environ, **_PLAIN, **settings, "CONCH_LISTEN": str(listen)},
         directory=directory,
         is_ready=lambda: is_ready(listen),
         within=90,

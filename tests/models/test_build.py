@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.local.models import labels
-from app.local.models.assets import ASSETS, IAB, MEMBERS, Asset, Material
+from app.local.models.assets import ASSETS, HALVES, IAB, MEMBERS, Asset, Material
 from app.local.models.failure import BuildFailed
 from app.local.models.manifest import Manifest
 from app.local.models.repository import build, verify
@@ -61,7 +61,7 @@ def test_every_made_file_comes_out_byte_for_byte(asset: Asset, material: Materia
 
 
 def test_every_checksum_belongs_to_a_made_file() -> None:
-    assert CHECKSUMS.keys() == {asset.path for asset in ASSETS}
+    assert CHECKSUMS.keys() == {asset.path for asset in (*ASSETS, *HALVES)}
 
 
 def test_labels_are_those_of_the_sources(material: Material) -> None:
