@@ -58,8 +58,8 @@ sdk: .venv/sdk ## Generate clients for Python, TypeScript and Java, into .sdk/
 test-sdk: .venv/sdk ## Generate, compile and call them; needs Node and a JDK of 17 or more
 	@$(HERE)/python -m pytest -m sdk tests/sdk
 
-sbom: .venv/dev ## Write bills of materials (CycloneDX) into dist/
-	@$(HERE)/python -m tests.security.sbom dist
+sbom: .venv/dev ## Write bills of materials (CycloneDX) into .sbom/
+	@$(HERE)/python -m tests.security.sbom .sbom
 
 lock: .venv/dev ## Resolve pyproject.toml anew into requirements/
 	$(COMPILE) --universal --python-version 3.11 pyproject.toml -o requirements/runtime.txt
@@ -71,7 +71,7 @@ lock: .venv/dev ## Resolve pyproject.toml anew into requirements/
 	$(GROUP) pyproject.toml:sdk -o requirements/sdk.txt
 
 clean: ## Remove all that was made here: .venv, .conch and caches
-	@rm -rf .venv .venv-deploy .venv-sdk .sdk .conch .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	@rm -rf .venv .venv-deploy .venv-sdk .sdk .sbom .conch .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	@find app tests model_repository -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What is installed, each with a stamp that is older than its lock when there is something to do.

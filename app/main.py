@@ -10,15 +10,21 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Scope
 
-from app.api import catalog, tasks
+from app.api import bulk, catalog, inference, tasks
 from app.api.body import BodyLimits
+from app.api.bulk_schemas import LINES
 from app.api.docs import docs_routes
+from app.api.document import complete
 from app.api.health import health_routes
-from app.api.openapi import complete
+from app.api.hold import Hold
+from app.api.inference_schemas import InferRequest
+from app.edge.cross_origin import CrossOrigin
 from app.edge.doorkeeper import Doorkeeper
+from app.edge.methods import Methods, allowed
 from app.edge.observe import Observe
 from app.edge.origin import Origin
 from app.edge.perimeter import Perimeter
+from app.edge.prefix import Prefix
 from app.edge.problem import headers, problem, translated
 from app.edge.shortcut import Shortcut
 from app.errors import Refusal
@@ -33,31 +39,47 @@ log = logging.getLogger("conch")
 
 def create_app(house: House) -> ASGIApp:
     """The public application: the edge around FastAPI."""
-    body_limits = BodyLimits(house.settings.max_body_bytes, house.settings.body_timeout_seconds)
+    most = house.settings.max_body_bytes
+    hold = Hold(max(house.settings.body_memory_bytes, 2 * most))
+    body_limits = BodyLimits(most, house.settings.body_timeout_seconds, hold)
+    moorings = bulk.Moorings(house.settings.bulk_posts)
+    bulk_limits = bulk.BulkLimits(house.settings.bulk_lines, house.settings.bulk_seconds, moorings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with house.open() as gateway:
             _settle_collector()
-            yield {"gateway": gateway, "body_limits": body_limits}
+            yield {"gateway": gateway, "body_limits": body_limits, "bulk_limits": bulk_limits}
 
-    api = api_app(lifespan)
+    settings = house.settings
+    api = api_app(lifespan, settings.root_path)
     api.router.routes.extend(health_routes(house.ready))
-    access = AccessLog() if house.settings.access_log else None
-    fixed = tasks.POSTS.keys() | {getattr(route, "path", "") for route in api.router.routes}
+    access = AccessLog(house.settings.log_level, house.settings.access_log_share) if house.settings.access_log else None
+    fixed = tasks.POSTS.keys() | bulk.POSTS.keys() | {getattr(route, "path", "") for route in api.router.routes}
 
     def route_of(scope: Scope) -> str:
         """The template of the path, so that a metric has no label for each path that a stranger thinks of."""
         return scope["path"] if scope["path"] in fixed else getattr(scope.get("route"), "path", "unmatched")
 
-    shortcut = Shortcut(api, tasks.POSTS)
-    settings = house.settings
+    shortcut = Shortcut(api, tasks.POSTS, bulk.POSTS)
     doorkeeper = Doorkeeper(house.metrics, Origin(settings.trusted_proxies), settings.auth_failures_per_second)
     perimeter = Perimeter(shortcut, house.directory, doorkeeper, settings.max_body_bytes, house.tokens)
-    return Observe(perimeter, house.metrics, house.tracing, access, route_of, lambda: house.draining)
+    cross_origin = CrossOrigin(settings.allowed_origins) if settings.allowed_origins else None
+    methods = Methods(perimeter, api.router.routes, cross_origin)
+    observe = Observe(
+        methods,
+        house.metrics,
+        house.tracing,
+        access,
+        route_of,
+        lambda: house.draining,
+        settings.gzip_min_bytes,
+        cross_origin,
+    )
+    return Prefix(observe, settings.root_path) if settings.root_path else observe
 
 
-def api_app(lifespan: Any = None) -> FastAPI:
+def api_app(lifespan: Any = None, root_path: str = "") -> FastAPI:
     """FastAPI with every operation, and its document; the bare application, without the edge."""
     api = FastAPI(
         title="Conch",
@@ -71,10 +93,15 @@ def api_app(lifespan: Any = None) -> FastAPI:
         exception_handlers={Refusal: _refused, HTTPException: _untranslated},
     )
     api.include_router(tasks.router)
+    api.include_router(bulk.router)
     api.include_router(catalog.router)
-    document = complete(api.openapi(), tasks.REQUESTS)
-    api.router.routes.extend(docs_routes(document))
+    api.include_router(inference.router)
+    api.router.routes.extend(docs_routes(document_of(api, root_path), root_path))
     return api
+
+
+def document_of(api: FastAPI, root_path: str = "") -> dict[str, Any]:
+    return complete(api.openapi(), (*tasks.REQUESTS, *LINES, InferRequest), problem, root_path)
 
 
 async def _refused(request: Request, refusal: Exception) -> Response:
@@ -89,7 +116,7 @@ async def _refused(request: Request, refusal: Exception) -> Response:
 
 async def _untranslated(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
-    return await _refused(request, translated(error.status_code, (error.headers or {}).get("Allow")))
+    return await _refused(request, translated(error.status_code, allowed(request.app.router.routes, request.scope["path"])))
 
 
 def _settle_collector() -> None:

@@ -3,19 +3,25 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
+import uvloop
 from starlette.types import ASGIApp
 
 from app.api.admin import admin_app
-from app.edge.wire import Tell, WireLimits, limited
+from app.edge.certificate import Certificate, CertificateFiles
+from app.edge.wire import Tell, Wire, WireLimits, limited
 from app.errors import Refusal
 from app.house import House
 from app.main import create_app
-from app.settings import Settings, split_address
+from app.settings import Settings, split_address, strangers
 from app.telemetry.exchange import Exchange
 from app.telemetry.logs import AccessLog, configure_logs
 
@@ -34,18 +40,45 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _Loop(uvloop.Loop):
+    """uvicorn waits a minute for a handshake, in which the connection is in no count."""
+
+    def __init__(self, handshake_seconds: float) -> None:
+        self._handshake_seconds = handshake_seconds
+
+    async def create_server(self, *args: Any, **options: Any) -> Any:
+        if options.get("ssl"):
+            options["ssl_handshake_timeout"] = self._handshake_seconds
+        return await super().create_server(*args, **options)
+
+
 def serve(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises `TenantsInvalid`, `RoutesInvalid` and `AddressUnusable` before anything starts.
+    """Run until SIGTERM or SIGINT. Raises `TenantsInvalid`, `RoutesInvalid`, `CertificateUnusable` and `AddressUnusable` before
+    anything starts.
 
     SIGTERM makes the gateway unready at once; it goes on serving for the drain's delay, until load balancers have noticed, then
     takes no connection more, and ends when the running requests have. A second signal ends it now.
     """
     configure_logs(settings.log_level)
+    for sentence in strangers(os.environ):
+        log.warning(sentence)
     house = House.build(settings)
-    limits = WireLimits(settings.max_header_bytes, settings.header_timeout_seconds, settings.max_connections)
+    limits = WireLimits(
+        settings.max_header_bytes,
+        settings.header_timeout_seconds,
+        settings.max_connections,
+        settings.stall_seconds,
+        frozenset(host.encode() for host in settings.allowed_hosts),
+    )
     wire = limited(limits, _recorder(house))
-    public = _Server(_config(settings.listen, create_app(house), settings, http=wire))
-    admin = _Server(_config(settings.admin_listen, admin_app(house.metrics.exposition, house.status, house.ready), settings))
+    private_wire = limited(replace(limits, hosts=frozenset()), _recorder(house))
+    api_tls = _certificate(house, "tls", settings.tls_cert_file, settings.tls_key_file)
+    admin_tls = _certificate(
+        house, "admin_tls", settings.admin_tls_cert_file, settings.admin_tls_key_file, settings.admin_tls_client_ca_file
+    )
+    private = admin_app(house.metrics.exposition, house.status, house.ready)
+    public = _Server(_config(settings.listen, create_app(house), settings, wire, api_tls))
+    admin = _Server(_config(settings.admin_listen, private, settings, private_wire, admin_tls))
 
     async def both() -> None:
         told = _signals()
@@ -68,7 +101,7 @@ def serve(settings: Settings) -> None:
     with (
         _bound("CONCH_LISTEN", settings.listen) as public_door,
         _bound("CONCH_ADMIN_LISTEN", settings.admin_listen) as private_door,
-        asyncio.Runner(loop_factory=public.config.get_loop_factory()) as runner,
+        asyncio.Runner(loop_factory=partial(_Loop, settings.header_timeout_seconds)) as runner,
     ):
         log.info("the API listens at %s, metrics and status at %s", settings.listen, settings.admin_listen)
         runner.run(both())
@@ -88,15 +121,25 @@ async def _hurried(told: "asyncio.Queue[signal.Signals]", server: uvicorn.Server
 
 def _recorder(house: House) -> Tell:
     """What is refused before it is a request leaves a line and a count like everything else."""
-    access = AccessLog() if house.settings.access_log else None
+    access = AccessLog(house.settings.log_level) if house.settings.access_log else None
 
     def tell(request_id: str, refusal: Refusal) -> None:
         exchange = Exchange(request_id, code=refusal.code)
-        house.metrics.count(house.metrics.requests, exchange.route, str(refusal.status), refusal.code)
+        house.metrics.requests.labels(exchange.route, str(refusal.status), refusal.code).inc()
         if access is not None:
             access.record(exchange, "", refusal.status)
 
     return tell
+
+
+def _certificate(
+    house: House, name: str, certificate: Path | None, key: Path | None, clients: Path | None = None
+) -> Certificate | None:
+    if certificate is None or key is None:
+        return None
+    renewed = Certificate(CertificateFiles(name, certificate, key, clients), house.metrics.show_certificates)
+    house.watches[f"certificate of {name}"] = renewed.watch
+    return renewed
 
 
 def _bound(setting: str, address: str) -> socket.socket:
@@ -113,7 +156,9 @@ def _bound(setting: str, address: str) -> socket.socket:
     return door
 
 
-def _config(address: str, app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Config:
+def _config(
+    address: str, app: ASGIApp, settings: Settings, wire: type[Wire], certificate: Certificate | None
+) -> uvicorn.Config:
     host, port = split_address(address)
     return uvicorn.Config(
         app,
@@ -127,5 +172,6 @@ def _config(address: str, app: ASGIApp, settings: Settings, **options: Any) -> u
         proxy_headers=False,
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.drain_seconds,
-        **options,
+        http=wire,
+        ssl_context_factory=(lambda config, default: certificate.context()) if certificate else None,
     )

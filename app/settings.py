@@ -1,6 +1,8 @@
 """Every setting, from the environment. `docs/settings.md` documents each; a test fails when one is missing there."""
 
 import re
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +15,16 @@ from app.admission.redis_address import parse_address
 _REDIS = re.compile(r"(rediss?(\+(sentinel|cluster))?|unix)://(?:[^@/?]*@)?([^/?]*)")
 _TRITON = re.compile(r"(dns:///[^:/\[\]\s]+|[^:/\[\]\s]+|\[[0-9A-Fa-f:.]+\]):[1-9]\d{0,4}")
 _PROTOCOL_HEADER = re.compile(r"[a-z0-9._-]+=[\x21-\x7e]+")
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[a-z0-9._-]+(:[1-9][0-9]{0,4})?")
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_TLS = (
+    *("tls_cert", "tls_key", "admin_tls_cert", "admin_tls_key", "admin_tls_client_ca"),
+    *("triton_tls_ca", "triton_tls_cert", "triton_tls_key"),
+)
 _NO_PORT = re.compile(r":(0+|(?!\d{1,5}$)[^:\]]*)$")
+_OF_THE_COMMANDS = ("CONCH_HOME", "CONCH_KEY", "CONCH_TRITON_TRACES", "CONCH_URL")
+_OF_KUBERNETES = re.compile(r"CONCH(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 
 
 class Settings(BaseSettings):
@@ -21,6 +32,11 @@ class Settings(BaseSettings):
 
     listen: str = Field("127.0.0.1:8080", description="Where the API listens.")
     admin_listen: str = Field("127.0.0.1:8081", description="Where metrics and status are served; keep it private.")
+    tls_cert_file: FilePath | None = Field(None, description="The API's certificate, with those that lead to its root; TLS.")
+    tls_key_file: FilePath | None = Field(None, validate_default=True, description="The key of that certificate.")
+    admin_tls_cert_file: FilePath | None = Field(None, description="The certificate of the admin listener; TLS.")
+    admin_tls_key_file: FilePath | None = Field(None, validate_default=True, description="The key of that certificate.")
+    admin_tls_client_ca_file: FilePath | None = Field(None, description="Who vouches for callers of the admin listener (mTLS).")
     tenants_file: Path = Field(Path("config/tenants.yaml"), description="The tenants: a file, or a directory of files.")
     tokens_file: Path | None = Field(None, description="Who may issue tokens (JWT); without it there are none.")
     routes_file: Path = Field(Path("config/routes.yaml"), description="The routes.")
@@ -42,14 +58,29 @@ class Settings(BaseSettings):
     redis_budget_ms: int = Field(50, ge=1, description="How long a decision may wait for Redis before it is made without.")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="The largest body of a request.")
     body_timeout_seconds: float = Field(30.0, gt=0, description="How long a body may take to arrive.")
+    body_memory_bytes: int = Field(
+        256 * 1024 * 1024, ge=1024, description="How much memory bodies that are still arriving may hold; a tenant, half of it."
+    )
     max_header_bytes: int = Field(
         16 * 1024, ge=1024, description="The largest head of a request: the request line and all headers."
     )
     header_timeout_seconds: float = Field(10.0, gt=0, description="How long a head may take to arrive.")
+    stall_seconds: float = Field(60.0, gt=0, description="How long a caller may take none of its answer.")
     keep_alive_seconds: int = Field(75, ge=1, description="How long an idle connection stays open.")
     max_connections: int = Field(10_000, ge=1, description="How many connections may be open at once.")
+    root_path: str = Field("", description="The path under which an ingress publishes the gateway, such as /conch.")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Names that a request's Host may have, separated by commas; any, if there are none."
+    )
+    allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Origins whose pages may call (CORS), separated by commas; * for all."
+    )
+    gzip_min_bytes: int = Field(8192, ge=0, description="The smallest answer that is compressed for who asks; 0 for none.")
     max_message_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="The largest gRPC message to or from Triton.")
     split_parallelism: int = Field(4, ge=1, description="How many parts of one large request run at once.")
+    bulk_posts: int = Field(16, ge=1, description="How many bulk posts one gateway serves at once.")
+    bulk_lines: int = Field(10_000, ge=1, description="The most lines of a bulk post.")
+    bulk_seconds: float = Field(300.0, gt=0, description="How long a bulk post may take, from its head to its last line.")
     drain_delay_seconds: float = Field(0.0, ge=0, description="How long to go on serving, unready, after SIGTERM.")
     drain_seconds: int = Field(20, ge=0, description="How long running requests may take to finish after that.")
     berth_wait_ms: int = Field(1000, ge=0, description="How long a request may wait for a place at its model.")
@@ -59,18 +90,44 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = Field(
         (), description="Networks of proxies whose X-Forwarded-For is believed, separated by commas."
     )
+    join_traces: bool = Field(
+        True, description="Whether a caller's trace is gone on with; if not, each request has one of its own, linked to it."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level that is logged.")
     access_log: bool = Field(True, description="Whether each request is logged.")
+    access_log_share: float = Field(1.0, ge=0, le=1, description="How much of the requests that succeed is logged.")
+    metrics_tenants: int = Field(20, ge=0, description="How many tenants, the busiest, have metrics of their own.")
 
-    @field_validator("tokens_file", "triton_tls_ca_file", "triton_tls_cert_file", "triton_tls_key_file", mode="before")
+    @field_validator("tokens_file", *(f"{tls}_file" for tls in _TLS), mode="before")
     @classmethod
     def _named(cls, value: object) -> object:
         return value or None
 
-    @field_validator("triton", "trusted_proxies", mode="before")
+    @field_validator("triton", "trusted_proxies", "allowed_hosts", "allowed_origins", mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(map(_HOST.fullmatch, value)):
+            raise ValueError("must be names or addresses without a port, separated by commas")
+        return tuple(host.lower() for host in value)
+
+    @field_validator("root_path")
+    @classmethod
+    def _root(cls, value: str) -> str:
+        if not _ROOT_PATH.fullmatch(value):
+            raise ValueError("must be a path such as /conch, without a slash at its end")
+        return value
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(map(_ORIGIN.fullmatch, value)):
+            raise ValueError("must be origins such as https://app.example.com, separated by commas, or *")
+        return value
 
     @field_validator("replicas", mode="plain")
     @classmethod
@@ -95,11 +152,19 @@ class Settings(BaseSettings):
             raise ValueError("must be name=value: a name of a-z 0-9 . _ - and a value of printable ASCII")
         return value
 
-    @field_validator("triton_tls_key_file")
+    @field_validator("tls_key_file", "admin_tls_key_file", "triton_tls_key_file")
     @classmethod
     def _paired(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if bool(value) != bool(info.data.get("triton_tls_cert_file")):
-            raise ValueError("goes together with CONCH_TRITON_TLS_CERT_FILE")
+        certificate = str(info.field_name).replace("_key_", "_cert_")
+        if certificate in info.data and bool(value) != bool(info.data[certificate]):
+            raise ValueError(f"goes together with CONCH_{certificate.upper()}")
+        return value
+
+    @field_validator("admin_tls_client_ca_file")
+    @classmethod
+    def _beside(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value and not info.data.get("admin_tls_cert_file"):
+            raise ValueError("goes together with CONCH_ADMIN_TLS_CERT_FILE")
         return value
 
     @field_validator("redis_url")
@@ -124,6 +189,16 @@ class Settings(BaseSettings):
         if not host or not port.isdigit() or int(port) > 65535:
             raise ValueError("must be host:port")
         return value
+
+
+def strangers(variables: Iterable[str]) -> Iterator[str]:
+    """A sentence on each variable that looks like a setting, and is none."""
+    known = [*(f"CONCH_{name.upper()}" for name in Settings.model_fields), *_OF_THE_COMMANDS]
+    for variable in sorted(variables):
+        name = variable.upper()
+        if name.startswith("CONCH_") and name not in known and not _OF_KUBERNETES.fullmatch(name):
+            near = get_close_matches(name, known, n=1, cutoff=0)
+            yield f"{variable} is not a setting, and has no effect; the nearest one is {near[0]}"
 
 
 def split_address(address: str) -> tuple[str, int]:

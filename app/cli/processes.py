@@ -17,6 +17,7 @@ def serve() -> None:
     It needs a Triton (CONCH_TRITON), the routes (CONCH_ROUTES_FILE) and the tenants (CONCH_TENANTS_FILE). Redis may come
     later (CONCH_REDIS_URL): until then limits are decided in the process.
     """
+    from app.edge.certificate import CertificateUnusable
     from app.server import AddressUnusable
     from app.server import serve as run
 
@@ -25,11 +26,11 @@ def serve() -> None:
         run(settings)
     except (TenantsInvalid, RoutesInvalid) as invalid:
         fail(str(fault) for fault in invalid.faults)
-    except AddressUnusable as error:
+    except (AddressUnusable, CertificateUnusable) as error:
         fail([str(error)])
 
 
-@click.command()
+@click.command(short_help="Run Redis, a real Triton and a gateway here.")
 @click.option(
     "--home", envvar="CONCH_HOME", default=".conch", show_default=True, type=click.Path(path_type=Path), help="CONCH_HOME."
 )

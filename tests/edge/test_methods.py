@@ -34,6 +34,7 @@ async def test_another_method_is_told_what_there_is(staged: RunningGateway, path
         answer = await staged.client.request(method, path, headers=staged.tenants.authorization("open"))
         assert_problem(answer, 405, "method_not_allowed")
         assert answer.headers["allow"] == allow
+        assert answer.json()["detail"] == f"This path does not take this method, but {allow}."
 
 
 @pytest.mark.parametrize("path", [path for path, allow in PATHS.items() if "HEAD" in allow])

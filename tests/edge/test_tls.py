@@ -9,7 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 import pytest_asyncio
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
+from pydantic import ValidationError
 
+from app.edge.certificate import Certificate, CertificateFiles, CertificateUnusable
+from app.settings import Settings
 from tests.edge.raw import Line, connected, head
 from tests.fakes.triton import FakeTriton
 from tests.gateway.problems import assert_problem
@@ -169,24 +173,48 @@ async def test_another_authority_for_callers_is_taken_over_too(sealed: RunningGa
             await client.get(f"{sealed.admin}/status")
 
 
-@pytest.mark.parametrize(
-    ("files", "words"),
-    {
-        "a key of another certificate": ({"TLS_KEY_FILE": "admin.key"}, "CONCH_TLS_*_FILE can't be used"),
-        "no PEM": ({"TLS_CERT_FILE": "empty"}, "CONCH_TLS_*_FILE can't be used"),
-        "no key": ({"TLS_KEY_FILE": ""}, "CONCH_TLS_KEY_FILE: goes together with CONCH_TLS_CERT_FILE"),
-        "an authority alone": (
-            {"ADMIN_TLS_CERT_FILE": "", "ADMIN_TLS_KEY_FILE": ""},
-            "CONCH_ADMIN_TLS_CLIENT_CA_FILE: goes together with CONCH_ADMIN_TLS_CERT_FILE",
-        ),
-    }.values(),
-)
 async def test_files_that_can_not_be_used_keep_a_gateway_from_starting(
-    wardrobe: Wardrobe, tenants: Tenants, staged_routes: Path, files: dict[str, str], words: str
+    wardrobe: Wardrobe, tenants: Tenants, staged_routes: Path
 ) -> None:
-    (wardrobe.folder / "empty").touch()
-    changed = {name: str(wardrobe.folder / file) if file else "" for name, file in files.items()}
-    settings = {**wardrobe.settings, **changed, "TENANTS_FILE": str(tenants.path), "ROUTES_FILE": str(staged_routes)}
+    files = {**wardrobe.settings, "TLS_KEY_FILE": str(wardrobe.folder / "admin.key")}
+    settings = {**files, "TENANTS_FILE": str(tenants.path), "ROUTES_FILE": str(staged_routes)}
     code, _, said = await conch("serve", **{f"CONCH_{name}": value for name, value in settings.items()})
-    assert code == 1
-    assert words in said
+    assert (code, "CONCH_TLS_*_FILE can't be used: KEY_VALUES_MISMATCH" in said) == (1, True), said
+
+
+@pytest.mark.parametrize("content", ["", "no PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+def test_what_is_no_certificate_is_unusable(wardrobe: Wardrobe, tmp_path: Path, content: str) -> None:
+    (tmp_path / "file.pem").write_text(content)
+    with pytest.raises(CertificateUnusable, match=r"CONCH_TLS_\*_FILE can't be used"):
+        Certificate(CertificateFiles("tls", tmp_path / "file.pem", wardrobe.folder / "api.key"), lambda of: None)
+
+
+def test_a_key_with_a_password_is_unusable_and_nobody_is_asked_for_it(wardrobe: Wardrobe, tmp_path: Path) -> None:
+    key = load_pem_private_key((wardrobe.folder / "api.key").read_bytes(), None)
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    (tmp_path / "locked.key").write_bytes(locked)
+    with pytest.raises(CertificateUnusable):
+        Certificate(CertificateFiles("tls", wardrobe.folder / "api.crt", tmp_path / "locked.key"), lambda of: None)
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    {
+        "TLS_KEY": "CONCH_TLS_CERT_FILE",
+        "TLS_CERT": "CONCH_TLS_CERT_FILE",
+        "ADMIN_TLS_KEY": "CONCH_ADMIN_TLS_CERT_FILE",
+    }.items(),
+)
+def test_a_certificate_and_its_key_go_together(
+    wardrobe: Wardrobe, monkeypatch: pytest.MonkeyPatch, missing: str, words: str
+) -> None:
+    for name, value in wardrobe.settings.items():
+        monkeypatch.setenv(f"CONCH_{name}", "" if name == f"{missing}_FILE" else value)
+    with pytest.raises(ValidationError, match=f"goes together with {words}"):
+        Settings()
+
+
+def test_an_authority_for_callers_needs_a_certificate_of_ours(wardrobe: Wardrobe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONCH_ADMIN_TLS_CLIENT_CA_FILE", str(wardrobe.clients.file))
+    with pytest.raises(ValidationError, match="goes together with CONCH_ADMIN_TLS_CERT_FILE"):
+        Settings()

@@ -42,6 +42,7 @@ def test_help_lists_every_command(checkout: Path) -> None:
             "test",
             "test-deploy",
             "test-sdk",
+            "sbom",
             "check",
             "fix",
             "bench",
