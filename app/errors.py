@@ -178,3 +178,7 @@ def family(root: type[Refusal] = Refusal) -> list[type[Refusal]]:
     """Every kind that can be raised, in the order drawn above."""
     children = root.__subclasses__()
     return [kind for child in children for kind in family(child)] if children else [root]
+
+
+def sentence(detail: str) -> str:
+    return detail[0].upper() + detail[1:] + ("" if detail.endswith(".") else ".")

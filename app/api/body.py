@@ -135,7 +135,8 @@ def _flaw(shape: type[BaseModel], loc: tuple[int | str, ...], kind: str, context
             shape = _nested(shape.model_fields[part].annotation) or shape
     if kind == "extra_forbidden":
         return Flaw(pointer, "unknown_member", f"{_FAULTS[kind]}; known are {', '.join(shape.model_fields)}")
-    return Flaw(pointer, kind, _FAULTS.get(kind) or _bound(kind, context))
+    code = "object_type" if kind == "model_type" else kind  # a model is something else here
+    return Flaw(pointer, code, _FAULTS.get(kind) or _bound(kind, context))
 
 
 def _nested(annotation: Any) -> type[BaseModel] | None:

@@ -35,6 +35,8 @@ def parse(text: bytes, whole: str = "body") -> object:
     try:
         return jiter.from_json(text, allow_inf_nan=False, catch_duplicate_keys=True, cache_mode="none")
     except ValueError as error:
+        if not text.strip(_BLANKS):
+            raise Malformed(f"the {whole} is empty") from None
         message = str(error)
         place = _PLACE.search(message)
         raise _malformed(whole, _reason(message), f", {place[0]}" if place else "") from None

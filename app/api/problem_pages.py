@@ -23,9 +23,7 @@ class ProblemPages:
 
     def __init__(self, markdown: str, page: Page) -> None:
         sections = dict(_SECTION.findall(markdown))
-        items = "\n".join(
-            f'<dt><a href="problems/{code}">{code}</a></dt><dd>{_inline(of)}</dd>' for code, of in sections.items()
-        )
+        items = "\n".join(_item(code, of) for code, of in sections.items())
         self.list = page("Errors of Conch", f"<article><h1>Errors</h1>\n<dl>\n{items}\n</dl></article>", "")
         self._pages = {code: page(f"{code}: an error of Conch", _article(code, of), "../") for code, of in sections.items()}
 

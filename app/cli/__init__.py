@@ -3,9 +3,11 @@
 import click
 
 from app import __version__
+from app.cli.bulk import bulk
 from app.cli.configuration import check, routes
 from app.cli.keys import keys
 from app.cli.models import models
+from app.cli.openapi import openapi
 from app.cli.processes import serve, up
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "auto_envvar_prefix": None}
@@ -20,5 +22,5 @@ def main() -> None:
     """
 
 
-for command in (serve, up, check, routes, keys, models):
+for command in (serve, up, check, routes, keys, models, bulk, openapi):
     main.add_command(command)

@@ -1,16 +1,18 @@
 """The commands that read, check and draft what a gateway is told."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from app.cli.outcome import fail, settings_or_fail
+from app.settings import strangers
 from app.tenancy.tenants_file import TenantsInvalid
 
 
-@click.command()
+@click.command(short_help="Check routes, tenants and tokens.")
 @click.option("--routes", type=click.Path(path_type=Path), help="The routes; default: CONCH_ROUTES_FILE.")
 @click.option("--tenants", type=click.Path(path_type=Path), help="The tenants; default: CONCH_TENANTS_FILE.")
 @click.option("--tokens", type=click.Path(path_type=Path), help="The issuers of tokens; default: CONCH_TOKENS_FILE, or none.")
@@ -29,7 +31,7 @@ def check(routes: Path | None, tenants: Path | None, tokens: Path | None, reposi
     report = asyncio.run(inspect(*files, repository, triton, channel_options(settings)))
     tokens = tokens or settings.tokens_file
     faults = [*report.faults, *(_faults_of_tokens(tokens) if tokens else ())]
-    for line in report.remarks:
+    for line in (*strangers(os.environ), *report.remarks):
         click.echo(line)
     if faults:
         fail(faults)

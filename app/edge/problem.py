@@ -31,7 +31,7 @@ def problem(refusal: Refusal, request_id: str, path: str) -> bytes:
     if path.startswith(_OPENAI):
         kind = _OPENAI_TYPES.get(refusal.status, "server_error" if refusal.status >= 500 else "invalid_request_error")
         flaw = refusal.flaws[0] if refusal.flaws else None
-        message = f"{content['detail']} {sentence(flaw.detail)}" if flaw else content["detail"]
+        message = " ".join(dict.fromkeys([content["detail"], *([sentence(flaw.detail)] if flaw else [])]))
         param = flaw.pointer.removeprefix("/") or None if flaw else None
         content["error"] = {"message": message, "type": kind, "param": param, "code": refusal.code}
     if path == "/v2" or path.startswith("/v2/"):
@@ -61,5 +61,6 @@ def translated(status: int, allow: str | None) -> Refusal:
     if status == 404:
         return NotFound("there is nothing at this path; GET /openapi.json lists what there is")
     if status == 405:
-        return MethodNotAllowed("this path does not take this method", headers=(("allow", allow),) if allow else ())
+        detail = f"this path does not take this method{f', but {allow}' if allow else ''}"
+        return MethodNotAllowed(detail, headers=(("allow", allow),) if allow else ())
     return Internal("Conch failed; the log has more under this request_id")

@@ -120,7 +120,8 @@ async def test_an_error_becomes_openai_s_own(
     assert raised.value.code == code
     assert raised.value.request_id
     assert isinstance(raised.value.body, dict), "what the SDK takes from the member error"
-    assert raised.value.body["message"]
+    sentences = raised.value.body["message"].split(". ")
+    assert len({sentence.rstrip(".") for sentence in sentences}) == len(sentences), "nothing is said twice"
 
 
 async def test_a_rate_limit_becomes_openai_s_own_and_its_retry_succeeds(

@@ -186,7 +186,8 @@ async def test_what_stands_in_the_way_is_said_in_a_line(staged: RunningGateway, 
     for words, result in (
         ("401", await bulk(url, "ck_nobody", file, "--model", "words", *out)),
         ("404", await bulk(url, key, file, "--model", "nothing", *out)),
-        ("422", await bulk(url, key, file, "--model", "words", "--set", "colour=red", *out)),
+        ("known are model, top_k", await bulk(url, key, file, "--model", "words", "--set", "colour=red", *out)),
+        ("not every task has bulk posts", await bulk(url, key, file, "--model", "pairs", *out)),
         ("there is no key", await bulk(url, "", file, "--model", "words", *out)),
         ("can't be reached", await bulk("http://127.0.0.1:1", key, file, "--model", "words", *out)),
         ("no Conch", await bulk(staged.admin, key, file, "--model", "words", *out)),
@@ -202,6 +203,18 @@ async def test_what_stands_in_the_way_is_said_in_a_line(staged: RunningGateway, 
         assert words in result.stderr
         assert "Traceback" not in result.output
     assert (await bulk(url, key, "-", "--model", "words")).exit_code == 2
+    unnamed = await bulk("localhost:1", key, file, "--model", "words", *out)
+    assert (unnamed.exit_code, "say http://HOST:PORT" in unnamed.stderr) == (2, True)
+
+
+async def test_a_column_to_compare_with_that_is_not_there_is_said_also_when_all_is_answered(
+    staged: RunningGateway, stage: FakeTriton, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("text,old\na,red\n")
+    for expect in ("new", "old", "new"):
+        result = await send(staged, file, "--model", "words", "--expect", expect)
+        assert (result.exit_code, "no column new" in result.stderr) == ((0, False) if expect == "old" else (1, True))
 
 
 async def test_at_the_limit_it_waits_and_at_the_end_of_the_day_it_says_when(

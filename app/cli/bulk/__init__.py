@@ -33,7 +33,13 @@ class _Option(click.ParamType[tuple[str, str]]):
         return name, rest
 
 
-@click.command()
+def _address(_: click.Context, __: click.Parameter, url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise click.BadParameter("say http://HOST:PORT, or https://")
+    return url
+
+
+@click.command(short_help="Send a file of texts to a model.")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True, exists=True, dir_okay=False))
 @click.option("--model", required=True, help="The public name of the model; `GET /v1/models` lists them.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Default: FILE's name with the model's, and .ndjson.")
@@ -42,7 +48,12 @@ class _Option(click.ParamType[tuple[str, str]]):
 @click.option("--format", "kind", type=click.Choice(["ndjson", "csv"]), help="What FILE is; default: as its name says.")
 @click.option("--set", "options", type=_Option(), multiple=True, help="An option of the task, such as top_k=3; repeatable.")
 @click.option(
-    "--url", envvar="CONCH_URL", default="http://127.0.0.1:8080", show_default=True, help="The gateway; or CONCH_URL."
+    "--url",
+    envvar="CONCH_URL",
+    default="http://127.0.0.1:8080",
+    show_default=True,
+    callback=_address,
+    help="The gateway; or CONCH_URL.",
 )
 @click.option("--key-file", type=_FILE, help="A file that holds the key and nothing else; or the key is in CONCH_KEY.")
 @click.option("--posts", default=4, show_default=True, type=click.IntRange(1, 64), help="How many posts are under way at once.")
@@ -130,8 +141,11 @@ def _send(source: Source, out: Path, order: "Order", *, restart: bool) -> int:
 
 def _compare(source: Source, out: Path, agreement: "Agreement") -> None:
     """Reads both files once more, so that it is the same whether the run was broken off or not."""
-    with out.open("rb") as answers:
-        for (_, row), answer in zip(source.records(), answers, strict=True):
-            agreement.add((row or {}).get(source.columns.expected or ""), json.loads(answer))
+    try:
+        with out.open("rb") as answers:
+            for (_, row), answer in zip(source.records(), answers, strict=True):
+                agreement.add((row or {}).get(source.columns.expected or ""), json.loads(answer))
+    except SourceUnusable as error:
+        fail([str(error)])
     for line in agreement.report():
         click.echo(line)

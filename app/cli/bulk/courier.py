@@ -123,11 +123,13 @@ class Courier:
     async def _refused(self, response: httpx.Response, delivery: Delivery, left: list[int]) -> str:
         await response.aread()
         problem = _problem(response)
-        code, said = problem.get("code", ""), f"{response.status_code}: {problem.get('detail', 'no problem details')}"
+        code, said = problem.get("code", ""), _said(response, problem)
         if (wait := response.headers.get("retry-after", "")).isdigit():
             self._pause(int(wait), said)
         elif code == "too_large" or any(flaw["code"] == "too_many" for flaw in problem.get("errors", ())):
             await self._halve(delivery, left, problem)
+        elif code == "not_found":
+            raise Broken(f"there is no {self._url}: not every task has bulk posts")
         elif response.status_code not in _AGAIN:
             raise Broken(said)
         return said
@@ -165,3 +167,8 @@ def _problem(response: httpx.Response) -> dict[str, Any]:
     except ValueError:
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def _said(response: httpx.Response, problem: dict[str, Any]) -> str:
+    flaws = [flaw["detail"] for flaw in problem.get("errors", ())]
+    return " ".join([f"{response.status_code}: {problem.get('detail', 'no problem details')}", *flaws[:1]])
