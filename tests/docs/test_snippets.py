@@ -187,7 +187,7 @@ def sessions() -> list[tuple[Path, list[str]]]:
     elsewhere."""
     found: dict[Path, list[str]] = {}
     for document, _, text in blocks("console"):
-        shown = [line for line in text.splitlines() if line.startswith(("$ conch", "$ printf"))]
+        shown = [line for line in text.splitlines() if line.startswith(("$ conch", "$ cp", "$ printf"))]
         lines = [line.partition(" # ")[0].removeprefix("$ ").strip() for line in shown]
         found.setdefault(document, []).extend(line for line in lines if not re.match(r"conch (up|serve)", line))
     return [(document, lines) for document, lines in found.items() if lines]
