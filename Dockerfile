@@ -13,13 +13,12 @@ SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends binutils && rm -rf /var/lib/apt/lists/*
 RUN python -m venv /opt/pip
-ENV PATH=/opt/pip/bin:$PATH PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+ENV PATH=/opt/pip/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
 
 FROM tools AS build
 COPY requirements/runtime.txt /src/requirements/
-RUN --mount=type=cache,target=/root/.cache/pip \
-    /usr/bin/env python3 -m venv --without-pip /opt/conch \
+RUN /usr/bin/env python3 -m venv --without-pip /opt/conch \
     && pip --python /opt/conch/bin/python install --no-compile --require-hashes -r /src/requirements/runtime.txt
 # What no gateway reads: tests, sources of extensions, symbols; 80 MB. numpy's libraries are not stripped, since its wheel moved their
 # tables, and `strip` would break them.
@@ -38,7 +37,7 @@ RUN ln -s /opt/conch/app "$(/opt/conch/bin/python -c 'import site; print(site.ge
 
 FROM tools AS repository
 COPY requirements/local.txt /src/requirements/
-RUN --mount=type=cache,target=/root/.cache/pip pip install --require-hashes -r /src/requirements/local.txt
+RUN pip install --require-hashes -r /src/requirements/local.txt
 WORKDIR /src
 COPY requirements/models.txt requirements/
 COPY model_repository model_repository
@@ -49,8 +48,7 @@ RUN CONCH_HOME=/home/conch python -m app.cli models build && python -m app.cli m
 FROM ${TRITON_IMAGE} AS triton
 COPY requirements/steps.txt /tmp/requirements/
 # Into the interpreter that the Python backend's stub embeds; Debian's mark against that is meant for whoever has a package manager.
-RUN --mount=type=cache,target=/root/.cache/pip \
-    PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-compile --require-hashes -r /tmp/requirements/steps.txt \
+RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-cache-dir --no-compile --require-hashes -r /tmp/requirements/steps.txt \
     && python3 -c 'import numpy, onnxruntime, tokenizers' \
     && rm -r /tmp/requirements
 # Of another user, neither Triton nor a step can change what it runs.

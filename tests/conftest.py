@@ -17,12 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 pytest_plugins = ("tests.gateway.fixtures", "tests.storage.fixtures")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """For several workers: a file's tests stay together, and so do all that ask for the big Triton, which starts once."""
-    for item in items:
-        asks = "triton" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("models" if asks else str(item.path)))
+    asks = "triton" in getattr(item, "fixturenames", ())
+    item.add_marker(pytest.mark.xdist_group("models" if asks else item.path.stem))
 
 
 @pytest.fixture(scope="session")

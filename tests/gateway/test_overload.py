@@ -12,7 +12,7 @@ from tests.fakes.triton import REMARKS, Behaviour, FakeTriton, model
 from tests.gateway.process import RunningGateway
 from tests.peers import Redis
 
-INSTANCES, SECONDS = 4, 0.04
+INSTANCES, SECONDS = 4, 0.1
 ROUTES = """
 routes:
   slow: {task: classify, targets: [{ensemble: slow}], labels: [a, b], concurrency: 4, timeout_ms: {default: 2000, max: 2000}}
