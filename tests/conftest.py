@@ -4,9 +4,11 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from xdist.scheduler import LoadFileScheduling
 
 from app.local.triton import Installation, install
 from app.local.watchdog import Watchdog
@@ -17,10 +19,15 @@ ROOT = Path(__file__).resolve().parent.parent
 pytest_plugins = ("tests.gateway.fixtures", "tests.storage.fixtures")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """For several workers: a file's tests stay together, and so do all that ask for the big Triton, which starts once."""
-    asks = "triton" in getattr(item, "fixturenames", ())
-    item.add_marker(pytest.mark.xdist_group("models" if asks else item.path.stem))
+class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+    """A file's tests stay on one worker, and so do all that ask for the Triton with the models, which then starts once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "models" if nodeid.startswith(("tests/models/", "tests/docs/test_snippets.py")) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ async def test_a_rolling_restart_of_two_gateways_fails_no_request(
     start_gateway: StartGateway, small_triton: Triton, redis: Redis
 ) -> None:
     """As behind a load balancer that looks at /readyz ten times a second and drops what is not ready."""
-    settings = {"TRITON": small_triton.grpc, "REDIS_URL": redis.url, "DRAIN_DELAY_SECONDS": "0.5"}
+    settings = {"TRITON": small_triton.grpc, "REDIS_URL": redis.url, "DRAIN_DELAY_SECONDS": "1.5"}
     gateways = [await start_gateway(**settings), await start_gateway(**settings)]
     ready = list(gateways)
     over = asyncio.Event()

@@ -71,12 +71,12 @@ async def test_a_body_is_never_read_as_a_second_request(staged: RunningGateway, 
     """`count` answers and no more: what stands in a body is not run, whatever it looks like."""
     second = head("GET /readyz")
     async with connected(staged.address) as line:
-        await line.send(first.replace(b"{size}", str(len(second)).encode()) + second)
-        await line.send(head("GET /livez", "Connection: close"))
+        last = b"" if b"close" in first else head("GET /livez", "Connection: close")
+        await line.send(first.replace(b"{size}", str(len(second)).encode()) + second + last)
         raw = b""
         while piece := await line.reader.read(2**16):
             raw += piece
-    assert raw.count(b"HTTP/1.1 ") == (count if b"close" in first else count + 1)
+    assert raw.count(b"HTTP/1.1 ") == count + bool(last)
 
 
 @pytest.mark.parametrize(
