@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.admission.bulkhead import Bulkhead
 from app.admission.redis_limiter import RedisLimiter
@@ -95,7 +95,6 @@ class House:
                 **self.watches,
                 "routes": survey.watch,
                 "tenants": self.directory.watch,
-                "gauges": lambda: self.metrics.watch(1.0, self._read_gauges),
                 "probes": Prober(survey, pool).watch,
                 "endpoints": lambda: roster.watch(survey.alarm),
             }
@@ -112,37 +111,9 @@ class House:
     def ready(self) -> bool:
         return self.survey is not None and self.survey.ready and not self.draining
 
-    def status(self) -> dict[str, Any]:
-        """For `/status` on the admin port."""
-        survey = self.survey
-        if survey is None:
-            return {"ready": False}
-        return {
-            "ready": survey.ready,
-            "limiter": self.limiter.mode if self.limiter else "degraded",
-            "replicas": self.limiter.replicas if self.limiter else 1,
-            "files": self._reloads(),
-            "issuers": {name: {"keys": len(keys), "failures": keys.failures} for name, keys in self._jwks()},
-            "endpoints": [
-                {
-                    "address": endpoint.address,
-                    "reachable": endpoint.health.reachable,
-                    "version": endpoint.version,
-                    "serving": sorted(endpoint.health.serving),
-                    "out": endpoint.health.out,
-                }
-                for endpoint in survey.roster.endpoints
-            ],
-            "routes": {
-                name: {
-                    "served": bool(serving.ensembles),
-                    "required": serving.route.required,
-                    "faults": list(serving.faults),
-                    "remarks": serving.remarks(),
-                }
-                for name, serving in survey.table.servings.items()
-            },
-        }
+    def jwks(self) -> "Iterable[tuple[str, Jwks]]":
+        """The keys of each issuer, by its name."""
+        return self.tokens.keys.items() if self.tokens else ()
 
     def _bulkhead(self, ensemble: Ensemble, route: Route) -> Bulkhead:
         """One for each ensemble. Its size follows the endpoints and the replicas, where the route does not set it."""
@@ -159,19 +130,6 @@ class House:
             return _BERTHS
         serving = sum(ensemble.name in endpoint.health.serving for endpoint in self.survey.roster.endpoints)
         return max(_FEWEST_BERTHS, _DEPTH * ensemble.capacity * serving // self.limiter.replicas)
-
-    def _reloads(self) -> dict[str, dict[str, int]]:
-        """Of each file that is read again while the process runs."""
-        editions = (("tenants", self.directory), ("tokens", self.issuers))
-        counts = {
-            file: {"generation": edition.generation, "failures": edition.failures} for file, edition in editions if edition
-        }
-        if self.survey is not None:
-            counts["routes"] = {"generation": self.survey.generation, "failures": self.survey.reload_failures}
-        return counts
-
-    def _jwks(self) -> "Iterable[tuple[str, Jwks]]":
-        return self.tokens.keys.items() if self.tokens else ()
 
     def _connect(self, address: str, server_name: str) -> Endpoint:
         return Endpoint(address, self.options, server_name, self._count_ejection)
@@ -194,30 +152,6 @@ class House:
 
     def _count_ejection(self, endpoint: str, ensemble: str, reason: str) -> None:
         self.metrics.ejections.labels(endpoint, ensemble, reason).inc()
-
-    def _read_gauges(self) -> None:
-        metrics, survey = self.metrics, self.survey
-        if survey is None or self.limiter is None:
-            return
-        metrics.limiter_degraded.set(self.limiter.mode == "degraded")
-        metrics.replicas.set(self.limiter.replicas)
-        metrics.show_endpoints(
-            {e.address: (e.health.reachable, e.health.checked, e.health.out) for e in survey.roster.endpoints}
-        )
-        servings = survey.table.servings
-        metrics.ready.set(self.ready())
-        metrics.routes_served.set(sum(bool(serving.ensembles) for serving in servings.values()))
-        metrics.show_models((name, bool(each.ensembles), each.route.required) for name, each in servings.items())
-        for name, bulkhead in self.bulkheads.items():
-            metrics.berths.labels(name).set(bulkhead.berths)
-            metrics.taken.labels(name).set(bulkhead.taken)
-            metrics.waiting.labels(name).set(bulkhead.waiting)
-        for file, reloads in self._reloads().items():
-            metrics.generation.labels(file).set(reloads["generation"])
-            metrics.reload_failures.labels(file).set(reloads["failures"])
-        metrics.jwks_failures.clear()
-        for name, keys in self._jwks():
-            metrics.jwks_failures.labels(name).set(keys.failures)
 
 
 def channel_options(settings: Settings) -> ChannelOptions:

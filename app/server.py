@@ -21,6 +21,7 @@ from app.edge.wire import Tell, Wire, WireLimits, limited
 from app.errors import Refusal
 from app.house import House
 from app.main import create_app
+from app.report import read_gauges, status
 from app.settings import Settings, split_address, strangers
 from app.telemetry.exchange import Exchange
 from app.telemetry.logs import AccessLog, configure_logs
@@ -76,7 +77,8 @@ def serve(settings: Settings) -> None:
     admin_tls = _certificate(
         house, "admin_tls", settings.admin_tls_cert_file, settings.admin_tls_key_file, settings.admin_tls_client_ca_file
     )
-    private = admin_app(house.metrics.exposition, house.status, house.ready)
+    house.watches["gauges"] = partial(house.metrics.watch, 1.0, partial(read_gauges, house))
+    private = admin_app(house.metrics.exposition, partial(status, house), house.ready)
     public = _Server(_config(settings.listen, create_app(house), settings, wire, api_tls))
     admin = _Server(_config(settings.admin_listen, private, settings, private_wire, admin_tls))
 
