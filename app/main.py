@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
 from app.api import bulk, catalog, inference, tasks
@@ -56,10 +57,13 @@ def create_app(house: House) -> ASGIApp:
     api.router.routes.extend(health_routes(house.ready))
     access = AccessLog(house.settings.log_level, house.settings.access_log_share) if house.settings.access_log else None
     fixed = tasks.POSTS.keys() | bulk.POSTS.keys() | {getattr(route, "path", "") for route in api.router.routes}
+    pages: dict[Any, str] = {route.endpoint: route.path for route in api.router.routes if isinstance(route, Route)}
 
     def route_of(scope: Scope) -> str:
         """The template of the path, so that a metric has no label for each path that a stranger thinks of."""
-        return scope["path"] if scope["path"] in fixed else getattr(scope.get("route"), "path", "unmatched")
+        if scope["path"] in fixed:
+            return str(scope["path"])
+        return getattr(scope.get("route"), "path", "") or pages.get(scope.get("endpoint"), "unmatched")
 
     shortcut = Shortcut(api, tasks.POSTS, bulk.POSTS)
     doorkeeper = Doorkeeper(house.metrics, Origin(settings.trusted_proxies), settings.auth_failures_per_second)

@@ -1,5 +1,6 @@
 """The pages for people, from local files alone: in their HTML, and in a browser."""
 
+import os
 import shutil
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
@@ -60,7 +61,9 @@ async def test_there_is_no_page_about_what_is_no_problem(staged: RunningGateway)
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     path = shutil.which("chromium")
-    assert path, "there is no Chromium here: apt-get install chromium"
+    if path is None and "CI" not in os.environ:
+        pytest.skip("there is no Chromium here: apt-get install chromium")
+    assert path, "there must be a Chromium in CI: apt-get install chromium"
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser

@@ -4,6 +4,7 @@ import asyncio
 from secrets import token_hex
 
 import grpc
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.edge.raw import connected
@@ -48,6 +49,15 @@ async def test_ten_thousand_random_paths_add_no_series(staged: RunningGateway) -
     before = await series(staged)
     await asyncio.gather(*(ask(range(start, start + 100)) for start in range(0, 10_000, 100)))
     assert await series(staged) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "route"), [("/problems/rate_limited", "/problems/{code}"), ("/v1/models/words", "/v1/models/{model}"), ("/", "/")]
+)
+async def test_a_path_with_a_parameter_is_counted_by_its_template(staged: RunningGateway, path: str, route: str) -> None:
+    before = await staged.count("conch_requests_total", route=route)
+    await staged.client.get(path, headers=staged.tenants.authorization("open"))
+    assert await staged.count("conch_requests_total", route=route) == before + 1
 
 
 async def test_what_was_answered_is_counted_by_path_status_and_code(staged: RunningGateway, stage: FakeTriton) -> None:
