@@ -179,7 +179,7 @@ NAMES = st.sampled_from(["acme", "other", "third"])
 KEYS = st.lists(st.sampled_from("abcdef"), unique=True, max_size=3)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=200)
 @given(st.dictionaries(NAMES, KEYS, min_size=1), st.booleans(), st.data())
 def test_the_one_change_is_all_that_a_revision_means(
     tmp_path_factory: pytest.TempPathFactory, tenants: dict[str, list[str]], flow: bool, data: st.DataObject
