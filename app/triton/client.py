@@ -10,10 +10,11 @@ from tritonclient.grpc import service_pb2 as pb
 
 from app.deadline import Deadline
 from app.errors import DeadlineExceeded
+from app.triton.answer import Answer
 from app.triton.health import Health, Tell
 from app.triton.line import Line
 from app.triton.model import Model
-from app.triton.status import BAD_ANSWER, GONE, STOPPING, Failure, classify
+from app.triton.status import BAD_ANSWER, GONE, STOPPING, WORDLESS, Failure, classify
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -88,7 +89,7 @@ class Endpoint:
         self.health = Health(address, tell)
         self.version = ""
         self.heard = 0.0
-        """When it last answered an inference, on the monotonic clock."""
+        """When it last answered an inference, if only with an error, on the monotonic clock."""
         self.closed = False
         self._server_name = server_name
         self._line = Line(options.open(address, server_name))
@@ -98,7 +99,7 @@ class Endpoint:
     def in_flight(self) -> int:
         return self._line.in_flight
 
-    async def infer(self, request: bytes, deadline: Deadline, metadata: Metadata) -> pb.ModelInferResponse:
+    async def infer(self, request: bytes, deadline: Deadline, metadata: Metadata) -> Answer:
         """Raises `CallFailed`, and `DeadlineExceeded` where no time is left to ask."""
         remaining = deadline.remaining()
         if remaining <= 0:
@@ -106,7 +107,10 @@ class Endpoint:
         try:
             response = await self._line.infer(request, remaining, metadata + self.options.metadata)
         except grpc.aio.AioRpcError as error:
-            raise _failed(error) from error
+            failed = _failed(error)
+            if failed.failure not in WORDLESS:
+                self.heard = monotonic()
+            raise failed from error
         self.heard = monotonic()
         if response is None:
             raise CallFailed(BAD_ANSWER, "")

@@ -7,6 +7,7 @@ from typing import TypeVar
 from tritonclient.grpc import service_pb2 as pb
 
 from app.errors import BadUpstreamResponse
+from app.triton.answer import Answer, described
 from app.triton.signature import Signature
 from app.triton.tensor import Column, Rows, TensorSpec, pack_texts
 
@@ -70,30 +71,26 @@ class Ensemble:
         serialised: bytes = filled.SerializeToString()
         return fixed + serialised
 
-    def read(self, response: pb.ModelInferResponse, roles: tuple[str, ...], batch: int) -> dict[str, Rows]:
+    def read(self, response: Answer, roles: tuple[str, ...], batch: int) -> dict[str, Rows]:
         """The verified rows of each role; raises `BadUpstreamResponse`.
 
         Most answers describe their outputs in the same bytes as one before them, so that only a new description is looked into.
         """
-        described = tuple([output.SerializeToString() for output in response.outputs])
-        key = roles, batch, described
-        layout = self._layouts.get(key) or _kept(self._layouts, key, list(self._lay_out(response, roles, batch)))
-        contents = list(response.raw_output_contents)
-        if len(contents) != len(described):
+        outputs, contents = tuple(response.outputs), response.raw_output_contents
+        key = roles, batch, outputs
+        layout = self._layouts.get(key) or _kept(self._layouts, key, list(self._lay_out(outputs, roles, batch)))
+        if len(contents) != len(outputs):
             raise BadUpstreamResponse("the answer's outputs and contents do not match")
         return {role: column.rows(contents[at]) for role, at, column in layout}
 
-    def _lay_out(
-        self, response: pb.ModelInferResponse, roles: tuple[str, ...], batch: int
-    ) -> Iterator[tuple[str, int, Column]]:
+    def _lay_out(self, outputs: Sequence[bytes], roles: tuple[str, ...], batch: int) -> Iterator[tuple[str, int, Column]]:
         """Triton answers in an order of its own."""
-        answered = {output.name: at for at, output in enumerate(response.outputs)}
+        answered = {output.name: (at, output) for at, output in enumerate(map(described, outputs))}
         for role in roles:
             spec = self.outputs[role]
-            at = answered.get(spec.name)
-            if at is None:
+            if spec.name not in answered:
                 raise BadUpstreamResponse("an output is missing from the answer")
-            output = response.outputs[at]
+            at, output = answered[spec.name]
             if output.datatype != spec.dtype:
                 raise BadUpstreamResponse("an output of the answer has another datatype than the model declares")
             yield role, at, Column.of(spec, output.shape, batch)

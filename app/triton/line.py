@@ -5,8 +5,9 @@ from functools import partial
 
 import grpc.aio
 from grpc.aio._call import Call
-from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
+
+from app.triton.answer import Answer, read_answer
 
 
 class Line:
@@ -18,13 +19,9 @@ class Line:
         self._channel = channel
         self._idle = asyncio.Event()
         # Raw bytes in: the request was serialised by its ensemble.
-        self._infer = channel.unary_unary(
-            "/inference.GRPCInferenceService/ModelInfer", response_deserializer=pb.ModelInferResponse.FromString
-        )
+        self._infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer", response_deserializer=read_answer)
 
-    async def infer(
-        self, request: bytes, seconds: float, metadata: tuple[tuple[str, str], ...]
-    ) -> pb.ModelInferResponse | None:
+    async def infer(self, request: bytes, seconds: float, metadata: tuple[tuple[str, str], ...]) -> Answer | None:
         """None is gRPC's word for an answer that is not there, or is no such message."""
         self.in_flight += 1
         try:
@@ -45,7 +42,7 @@ class Line:
         await self._channel.close()
 
 
-async def _answer(call: grpc.aio.UnaryUnaryCall) -> pb.ModelInferResponse | None:
+async def _answer(call: grpc.aio.UnaryUnaryCall) -> Answer | None:
     """Waits like `await call`, which leaks when it is cancelled: grpc.aio then throws away the operation that still waits, and
     with it half a kilobyte that nobody frees (seen with 1.85; `tests/load/storm.py` measures it). So the call is cancelled
     below that, and left to end by itself.
@@ -57,7 +54,8 @@ async def _answer(call: grpc.aio.UnaryUnaryCall) -> pb.ModelInferResponse | None
     except asyncio.CancelledError:
         Call.cancel(call)
         raise
-    return await call
+    answer: Answer | None = await call
+    return answer
 
 
 def _settle(ended: "asyncio.Future[None]", _: object) -> None:

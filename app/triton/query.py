@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 from tritonclient.grpc import service_pb2 as pb
 
+from app.triton.answer import Answer
 from app.triton.ensemble import Ensemble
 from app.triton.tensor import Rows, Tensor
 
@@ -30,7 +31,7 @@ class Query(Protocol[Answered_co]):
         """A serialised `ModelInferRequest`."""
         ...
 
-    def read(self, response: pb.ModelInferResponse) -> Answered_co:
+    def read(self, response: Answer) -> Answered_co:
         """Raises `BadUpstreamResponse`."""
         ...
 
@@ -54,7 +55,7 @@ class Texts:
     def request(self, request_id: str, timeout_us: int, priority: int) -> bytes:
         return self.ensemble.request(self.texts, self.roles, request_id, timeout_us, priority, self.query)
 
-    def read(self, response: pb.ModelInferResponse) -> dict[str, Rows]:
+    def read(self, response: Answer) -> dict[str, Rows]:
         rows = self.ensemble.read(response, self.roles, len(self.texts))
         if self.ensemble.verify is not None:
             self.ensemble.verify(self.ensemble, self.texts, rows)
@@ -88,7 +89,7 @@ class Tensors:
         serialised: bytes = request.SerializeToString()
         return serialised
 
-    def read(self, response: pb.ModelInferResponse) -> list[Tensor]:
+    def read(self, response: Answer) -> list[Tensor]:
         return self.ensemble.signature.read(response, self.outputs, self.size)
 
 

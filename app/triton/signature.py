@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tritonclient.grpc import service_pb2 as pb
-
 from app.errors import BadUpstreamResponse, Flaw, InvalidInput
+from app.triton.answer import Answer, described
 from app.triton.datatype import DATATYPES, is_finite
 from app.triton.tensor import Tensor, TensorSpec, fits, pack_texts, unpack_texts
 
@@ -37,13 +36,12 @@ class Signature:
     def dims(self, spec: TensorSpec, batch: int) -> tuple[int, ...]:
         return (batch, *spec.dims) if self.max_batch else spec.dims
 
-    def read(self, response: pb.ModelInferResponse, names: Sequence[str], batch: int) -> list[Tensor]:
+    def read(self, response: Answer, names: Sequence[str], batch: int) -> list[Tensor]:
         """The verified outputs, in the order of `names`; raises `BadUpstreamResponse`."""
         if len(response.raw_output_contents) != len(response.outputs):
             raise BadUpstreamResponse("the answer's outputs and contents do not match")
-        answered = {
-            output.name: (output, raw) for output, raw in zip(response.outputs, response.raw_output_contents, strict=True)
-        }
+        outputs = map(described, response.outputs)
+        answered = {output.name: (output, raw) for output, raw in zip(outputs, response.raw_output_contents, strict=True)}
         specs = {spec.name: spec for spec in self.outputs}
         tensors = []
         for name in names:

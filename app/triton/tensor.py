@@ -6,7 +6,7 @@ A BYTES tensor is, for each element, a uint32 length and the bytes, with no term
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, prod
 from typing import Any
@@ -53,13 +53,12 @@ def pack_texts(texts: Sequence[bytes]) -> bytes:
 def split_texts(raw: bytes, count: int) -> list[bytes] | None:
     """The `count` elements of a BYTES tensor; None unless they fill `raw` exactly."""
     texts: list[bytes] = []
-    at = 0
+    at, head, unpack = 0, _LENGTH.size, _LENGTH.unpack_from
     try:
         for _ in range(count):
-            (length,) = _LENGTH.unpack_from(raw, at)
-            at += _LENGTH.size
-            texts.append(raw[at : at + length])
-            at += length
+            (length,) = unpack(raw, at)
+            at += head + length
+            texts.append(raw[at - length : at])
     except struct.error:
         return None
     return texts if at == len(raw) else None
@@ -84,6 +83,8 @@ class Column:
     """How many values each row has."""
     size: int
     """In bytes; of BYTES, whatever it is."""
+    speakable: Callable[["array[Any]"], bool] | None
+    """Whether everybody reads the same where its numbers are said in JSON; None where that is sure."""
 
     @classmethod
     def of(cls, spec: TensorSpec, shape: Sequence[int], batch: int) -> "Column":
@@ -92,7 +93,7 @@ class Column:
             raise BadUpstreamResponse("an output of the answer has another shape than was asked for")
         width = prod(shape[1:])
         code = TYPECODES.get(spec.dtype, "")
-        return cls(code, batch, width, batch * width * array(code).itemsize if code else 0)
+        return cls(code, batch, width, batch * width * array(code).itemsize if code else 0, _SPEAKABLE.get(code))
 
     def rows(self, raw: bytes) -> Rows:
         """Raises `BadUpstreamResponse` where the bytes do not fill the shape, and where a number can't be said in JSON so that
@@ -105,7 +106,7 @@ class Column:
         if len(raw) != self.size:
             raise BadUpstreamResponse("an output of the answer has more or fewer bytes than its shape")
         numbers = array(self.code, raw)
-        if not _speakable(numbers):
+        if self.speakable is not None and not self.speakable(numbers):
             raise BadUpstreamResponse(
                 "an output of the answer holds numbers that are not finite, or beyond JavaScript's integers"
             )
@@ -122,12 +123,17 @@ def fits(shape: Sequence[int], declared: tuple[int, ...]) -> bool:
     )
 
 
-def _speakable(numbers: "array[Any]") -> bool:
-    match numbers.typecode:
-        case "f":
-            return isfinite(sum(numbers))  # doubles can't overflow by so few fp32, so that one bad number shows, and only that
-        case "d":
-            return all(map(isfinite, numbers))
-        case "q":
-            return not numbers or (max(numbers) <= _SAFE and min(numbers) >= -_SAFE)
-    return True
+def _finite_singles(numbers: "array[Any]") -> bool:
+    return isfinite(sum(numbers))  # doubles can't overflow by so few fp32, so that one bad number shows, and only that
+
+
+def _finite_doubles(numbers: "array[Any]") -> bool:
+    return all(map(isfinite, numbers))
+
+
+def _safe_integers(numbers: "array[Any]") -> bool:
+    return not numbers or (max(numbers) <= _SAFE and min(numbers) >= -_SAFE)
+
+
+_SPEAKABLE: dict[str, Callable[["array[Any]"], bool]] = {"f": _finite_singles, "d": _finite_doubles, "q": _safe_integers}
+"""By the code in `array`."""

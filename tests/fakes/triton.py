@@ -15,6 +15,7 @@ from tritonclient.grpc import model_config_pb2 as config_pb
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceServicer, add_GRPCInferenceServiceServicer_to_server
 
+from app.triton.answer import Answer, read_answer
 from app.triton.tensor import TYPECODES, pack_texts, unpack_texts
 
 Behaviour = Callable[[pb.ModelInferRequest, grpc.aio.ServicerContext], Awaitable[pb.ModelInferResponse]]
@@ -178,6 +179,11 @@ def put(response: pb.ModelInferResponse, name: str, dtype: str, shape: tuple[int
             return
     response.outputs.add(name=name, datatype=dtype, shape=shape)
     response.raw_output_contents.append(raw)
+
+
+def seen(response: pb.ModelInferResponse) -> Answer:
+    """As it is read when it has come over the wire."""
+    return read_answer(response.SerializeToString())
 
 
 def bent(fake: FakeTriton, bend: Callable[[pb.ModelInferResponse], None]) -> Behaviour:

@@ -16,6 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 from app.api.presence import AsgiCaller
 from app.telemetry.exchange import Exchange
 from app.telemetry.metrics import Metrics
+from app.triton.answer import read_answer
 from app.triton.ensemble import Ensemble
 from app.triton.tensor import TensorSpec, pack_texts
 from tests.fakes.triton import put
@@ -52,7 +53,7 @@ def one_call() -> float:
 
     def call() -> None:
         ENSEMBLE.request([TEXT], roles, "x" * 24, 2_000_000, 2)
-        ENSEMBLE.read(pb.ModelInferResponse.FromString(raw), roles, 1)
+        ENSEMBLE.read(read_answer(raw), roles, 1)
 
     return min(repeat(call, number=TIMES, repeat=ROUNDS, timer=time.process_time)) / TIMES * 1e6
 

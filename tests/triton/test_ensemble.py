@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from app.errors import BadUpstreamResponse
+from app.triton.answer import read_answer
 from app.triton.ensemble import Ensemble
 from app.triton.tensor import TensorSpec, pack_texts
-from tests.fakes.triton import put
+from tests.fakes.triton import put, seen
 
 
 def an_ensemble() -> Ensemble:
@@ -66,7 +67,7 @@ def an_answer() -> pb.ModelInferResponse:
 
 
 def test_outputs_are_found_by_name_whatever_their_order() -> None:
-    rows = an_ensemble().read(an_answer(), ("scores", "tokens"), 1)
+    rows = an_ensemble().read(seen(an_answer()), ("scores", "tokens"), 1)
     assert list(rows["tokens"][0]) == [7]
     assert list(rows["scores"][0]) == [0, 0, 0]
 
@@ -74,33 +75,40 @@ def test_outputs_are_found_by_name_whatever_their_order() -> None:
 def test_outputs_that_nobody_asked_for_are_left_alone() -> None:
     response = an_answer()
     put(response, "EXTRA", "FP16", (9,), b"x")
-    assert set(an_ensemble().read(response, ("scores",), 1)) == {"scores"}
+    assert set(an_ensemble().read(seen(response), ("scores",), 1)) == {"scores"}
 
 
 def test_an_output_that_is_missing_or_of_another_type_is_refused() -> None:
     with pytest.raises(BadUpstreamResponse):
-        an_ensemble().read(pb.ModelInferResponse(), ("scores",), 1)
+        an_ensemble().read(seen(pb.ModelInferResponse()), ("scores",), 1)
     response = an_answer()
     put(response, "SCORES", "INT32", (1, 3), b"\0" * 12)
     with pytest.raises(BadUpstreamResponse):
-        an_ensemble().read(response, ("scores",), 1)
+        an_ensemble().read(seen(response), ("scores",), 1)
 
 
 def test_an_answer_is_not_taken_for_one_that_was_described_otherwise() -> None:
     ensemble = an_ensemble()
-    ensemble.read(an_answer(), ("scores", "tokens"), 1)
+    ensemble.read(seen(an_answer()), ("scores", "tokens"), 1)
     turned = pb.ModelInferResponse()
     put(turned, "SCORES", "FP32", (1, 3), b"\0" * 12)
     put(turned, "TOKENS", "INT32", (1, 1), (8).to_bytes(4, "little"))
-    assert list(ensemble.read(turned, ("scores", "tokens"), 1)["tokens"][0]) == [8]
-    assert set(ensemble.read(an_answer(), ("tokens",), 1)) == {"tokens"}
+    assert list(ensemble.read(seen(turned), ("scores", "tokens"), 1)["tokens"][0]) == [8]
+    assert set(ensemble.read(seen(an_answer()), ("tokens",), 1)) == {"tokens"}
     another = an_answer()
     put(another, "SCORES", "FP32", (1, 4), b"\0" * 16)
     short = an_answer()
     short.raw_output_contents.pop()
     for answer, batch in ((another, 1), (short, 1), (an_answer(), 2)):
         with pytest.raises(BadUpstreamResponse):
-            ensemble.read(answer, ("scores", "tokens"), batch)
+            ensemble.read(seen(answer), ("scores", "tokens"), batch)
+
+
+def test_an_answer_whose_outputs_are_no_messages_is_not_believed() -> None:
+    answer = read_answer(b"\x2a\x02\x0a\x7f" + b"\x32\x00")  # a name of 127 bytes, of which none follows
+    assert len(answer.outputs) == len(answer.raw_output_contents) == 1
+    with pytest.raises(BadUpstreamResponse):
+        an_ensemble().read(answer, ("scores",), 1)
 
 
 def test_what_is_kept_of_answers_is_bounded() -> None:
@@ -109,5 +117,5 @@ def test_what_is_kept_of_answers_is_bounded() -> None:
     for count in range(2000):
         response = pb.ModelInferResponse()
         put(response, "SPANS", "INT32", (1, count, 3), b"\0" * 12 * count)
-        assert len(ensemble.read(response, ("spans",), 1)["spans"][0]) == 3 * count
+        assert len(ensemble.read(seen(response), ("spans",), 1)["spans"][0]) == 3 * count
     assert len(ensemble._layouts) <= 512

@@ -11,6 +11,7 @@ from app.triton.ensemble import Ensemble
 from app.triton.query import Tensors, probing
 from app.triton.signature import Signature
 from app.triton.tensor import Tensor, TensorSpec
+from tests.fakes.triton import seen
 
 IDS, MASK = TensorSpec("ids", "INT64", (-1,)), TensorSpec("mask", "INT32", (-1,), optional=True)
 VECTOR, NAME = TensorSpec("vector", "FP32", (2,)), TensorSpec("name", "BYTES", (1,))
@@ -75,7 +76,7 @@ def answer() -> pb.ModelInferResponse:
 
 
 def test_outputs_are_found_by_their_names_whatever_their_order() -> None:
-    vector, name = BATCHED.read(answer(), ("vector", "name"), 2)
+    vector, name = BATCHED.read(seen(answer()), ("vector", "name"), 2)
     assert (vector.name, vector.shape, vector.raw) == ("vector", (2, 2), array("f", [1, 2, 3, 4]).tobytes())
     assert (name.name, list(name.elements)) == ("name", [b"a", b"b"])
 
@@ -107,7 +108,7 @@ def test_an_answer_that_is_not_what_was_declared_is_not_believed(bend: Callable[
     response = answer()
     bend(response)
     with pytest.raises(BadUpstreamResponse):
-        BATCHED.read(response, ("vector", "name"), 2)
+        BATCHED.read(seen(response), ("vector", "name"), 2)
 
 
 def test_a_request_is_what_the_protocol_says() -> None:
