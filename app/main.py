@@ -4,7 +4,7 @@ import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
@@ -31,9 +31,6 @@ from app.edge.shortcut import Shortcut
 from app.errors import Refusal
 from app.house import House
 from app.telemetry.logs import AccessLog
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("conch")
 
