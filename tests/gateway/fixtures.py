@@ -60,11 +60,13 @@ async def gateways(
 ) -> AsyncIterator[Callable[..., Awaitable[RunningGateway]]]:
     async with AsyncExitStack() as stack:
 
-        async def start(*, ready: str = "/readyz", tls: SSLContext | None = None, **settings: str) -> RunningGateway:
+        async def start(
+            *, ready: str = "/readyz", tls: SSLContext | None = None, anew: bool = False, **settings: str
+        ) -> RunningGateway:
             folder = tmp_path_factory.mktemp("gateway")
             named = {name if name.startswith("OTEL_") else f"CONCH_{name}": value for name, value in settings.items()}
             named = {"CONCH_ROUTES_FILE": str(ROUTES), **named}
-            gateway = await RunningGateway.start(tenants, named, folder, watchdog, ready, tls)
+            gateway = await RunningGateway.start(tenants, named, folder, watchdog, ready, tls, anew)
             gateway_logs.append(gateway.peer.log)
             stack.push_async_callback(gateway.stop)
             return gateway
@@ -82,7 +84,7 @@ async def gateway(gateways: Callable[..., Awaitable[RunningGateway]], small_trit
 async def start_gateway(
     gateways: Callable[..., Awaitable[RunningGateway]],
 ) -> AsyncIterator[Callable[..., Awaitable[RunningGateway]]]:
-    """`await start_gateway(TRITON=..., REDIS_URL=..., ready="/readyz")`: one of the test's own, with any setting."""
+    """`await start_gateway(TRITON=..., ready="/readyz", anew=False)`: one of the test's own, with any setting."""
     started: list[RunningGateway] = []
 
     async def start(**settings: Any) -> RunningGateway:

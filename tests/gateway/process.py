@@ -1,9 +1,7 @@
 """A gateway as it is run: a process of its own, on free ports."""
 
-import asyncio
 import os
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from app.local.address import Address
-from app.local.part import Part
+from app.local.part import Part, Run
 from app.local.watchdog import Watchdog
+from tests import forks
 from tests.gateway.tenants import Tenants
 from tests.peers import Peer
 
@@ -42,8 +41,10 @@ class RunningGateway:
         watchdog: Watchdog,
         ready: str = "/readyz",
         tls: SSLContext | None = None,
+        anew: bool = False,
     ) -> "RunningGateway":
-        """`tls` is the client's, where both listeners have certificates."""
+        """`tls` is the client's, where both listeners have certificates; `anew` is with an interpreter of its own, as people
+        start it, and not by a fork."""
         listen, admin = Address.several_free(2)
         api, private = (address.url.replace("http", "https" if tls else "http") for address in (listen, admin))
         client = httpx.AsyncClient(base_url=api, verify=tls or True, trust_env=False, timeout=30)
@@ -66,7 +67,7 @@ class RunningGateway:
             within=60,
             grace=10,
         )
-        peer = Peer(part, folder / "gateway.log", watchdog)
+        peer = Peer(part, folder / "gateway.log", watchdog, Run.start if anew else forks.run)
         gateway = cls(listen, private, peer, tenants, client)
         await peer.start()
         return gateway
@@ -111,14 +112,4 @@ class RunningGateway:
 
 async def conch(*arguments: str, stdin: str = "", **environment: str) -> tuple[int, str, str]:
     """The command line as people run it: its exit code, and what it says on each stream."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "app.cli", *arguments),
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    out, err = await process.communicate(stdin.encode())
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    return await forks.call(arguments, {**os.environ, **environment}, ROOT, stdin)
