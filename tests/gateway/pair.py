@@ -19,11 +19,14 @@ class Load:
     gateway: RunningGateway
     codes: Counter[str] = field(default_factory=Counter)
     stopped: bool = False
+    pause: float = 0
+    """Between an answer and the next question: what starts or ends meanwhile needs processors too."""
 
     async def caller(self, model: str, text: str) -> None:
         while not self.stopped:
             answer = await self.gateway.classify(text, model=model)
             self.codes["ok" if answer.status_code == 200 else answer.json()["code"]] += 1
+            await asyncio.sleep(self.pause)
 
     @property
     def failures(self) -> int:
@@ -49,8 +52,8 @@ class Pair:
                 await asyncio.sleep(0.05)
 
     @asynccontextmanager
-    async def load(self, callers: int = 8, model: str = "noop", text: str = CANARY) -> AsyncIterator[Load]:
-        load = Load(self.gateway)
+    async def load(self, callers: int = 8, model: str = "noop", text: str = CANARY, pause: float = 0) -> AsyncIterator[Load]:
+        load = Load(self.gateway, pause=pause)
         tasks = [asyncio.create_task(load.caller(model, text)) for _ in range(callers)]
         await asyncio.sleep(0.3)
         yield load

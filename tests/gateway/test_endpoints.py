@@ -18,9 +18,9 @@ from google.protobuf.json_format import MessageToJson
 from tests.gateway.pair import Pair
 from tests.gateway.problems import CANARY, assert_problem
 from tests.gateway.process import ROOT, RunningGateway
-from tests.peers import Redis, Triton
+from tests.peers import Redis, Triton, only
 
-EXPLICIT = ("--model-control-mode=explicit", "--load-model=*")
+MODELS = ("noop", "sleepy", "faulty", "narrow")
 ROUTES = """
 routes:
   noop: {task: classify, targets: [{ensemble: noop}], limits: {inputs: 1000}, required: true}
@@ -47,7 +47,7 @@ async def pair(
     repositories = [ROOT / "tests" / "repository", ROOT / "tests" / "triton" / "repository"]
     folders = [tmp_path_factory.mktemp("triton") for _ in range(2)]
     one, two = await asyncio.gather(
-        *(Triton.start(installation, repositories, folder, watchdog, extra=EXPLICIT) for folder in folders)
+        *(Triton.start(installation, repositories, folder, watchdog, extra=only(*MODELS)) for folder in folders)
     )
     routes = tmp_path_factory.mktemp("routes") / "routes.yaml"
     routes.write_text(ROUTES)
@@ -97,14 +97,16 @@ async def test_killing_one_costs_no_caller_anything(pair: Pair) -> None:
     async with pair.load() as load:
         await pair.tritons[0].peer.kill()
         await asyncio.sleep(0.5)
+        load.pause = 0.05
         await pair.tritons[0].peer.start()
+        load.pause = 0
         await pair.until(0, serves="noop")
     assert load.failures == 0, load.codes
     assert await pair.gateway.count("conch_triton_retries_total", outcome="ok") > 0
 
 
 async def test_one_that_is_paused_is_left_out_in_seconds_and_back_when_it_goes_on(pair: Pair) -> None:
-    async with pair.load(callers=4) as load:
+    async with pair.load(callers=4, pause=0.01) as load:
         pair.tritons[0].peer.pause()
         paused = monotonic()
         await pair.until(0, serves="noop", yes=False)
@@ -133,10 +135,9 @@ async def test_a_dead_step_takes_its_ensemble_out_here_and_no_other_though_trito
 async def lose_and_look(pair: Pair, control: Any) -> None:
     gateway = pair.gateway
     out = await lose_step(pair, "noop-head")
-    # 24.10 itself crashes now and then when a step dies under it, and was seen once to answer nobody; why is not known.
-    # Neither is asked here, so that it is started anew and the step killed again.
-    for _ in range(4):
-        if not {"unreachable", "silent"} & set(out.values()):
+    for _ in range(2):
+        # A step that dies while it holds a lock in shared memory takes 24.10 along: that is not what is asked here.
+        if "unreachable" not in out.values():
             break
         await restart(pair)
         out = await lose_step(pair, "noop-head")
@@ -239,7 +240,7 @@ async def test_a_queue_that_overflows_within_an_ensemble_hangs_triton_but_no_cal
     assert (await gateway.classify(CANARY)).status_code == 200
 
     # A rolling restart heals it, and costs the callers of the other models nothing, those of a slow one neither.
-    async with pair.load() as quick, pair.load(callers=4, model="sleepy", text="0.2") as slow:
+    async with pair.load(pause=0.03) as quick, pair.load(callers=4, model="sleepy", text="0.2") as slow:
         for at, triton in enumerate(pair.tritons):
             await triton.peer.stop(grace=20)
             await triton.peer.start()

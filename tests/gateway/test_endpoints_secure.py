@@ -10,7 +10,7 @@ from app.cli.outcome import settings_or_fail
 from app.triton.client import CallFailed, ChannelOptions, Endpoint, Tls
 from tests.gateway.problems import CANARY, assert_problem
 from tests.gateway.process import ROOT, RunningGateway
-from tests.peers import Redis, Triton
+from tests.peers import Redis, Triton, only
 from tests.triton.certificates import Authority
 
 SECRET = "hunter2-opens-it"  # in no log line: the session's logs are searched for it
@@ -40,6 +40,7 @@ async def test_a_gateway_with_the_right_certificate_and_header_is_let_in_and_nob
     triton = await start_triton(
         ROOT / "tests" / "repository",
         extra=(
+            *only("noop"),
             "--grpc-use-ssl=1",
             "--grpc-use-ssl-mutual=1",
             f"--grpc-server-cert={server[0]}",

@@ -9,7 +9,7 @@ from tests.fakes.triton import FakeTriton
 from tests.gateway.problems import CANARY, assert_problem
 from tests.gateway.process import ROOT, RunningGateway
 from tests.gateway.stage import staged_models
-from tests.peers import Redis, Triton
+from tests.peers import Redis, Triton, only
 
 Start = Callable[..., Awaitable[RunningGateway]]
 REPOSITORY = ROOT / "tests" / "repository"
@@ -24,7 +24,7 @@ async def until_served(gateway: RunningGateway, model: str) -> None:
 async def test_when_triton_is_killed_calls_are_refused_at_once_until_it_is_back(
     start_triton: Callable[..., Awaitable[Triton]], start_gateway: Start, redis: Redis
 ) -> None:
-    triton = await start_triton(REPOSITORY)
+    triton = await start_triton(REPOSITORY, extra=only("noop", "sleepy"))
     gateway = await start_gateway(TRITON=triton.grpc, REDIS_URL=redis.url)
     running = asyncio.create_task(gateway.classify("5", CANARY, model="sleepy", timeout_ms=20_000))
     assert (await gateway.classify(CANARY)).status_code == 200

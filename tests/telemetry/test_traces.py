@@ -15,7 +15,7 @@ from tests.fakes.triton import FakeTriton, aborting
 from tests.gateway.problems import CANARY
 from tests.gateway.process import ROOT, RunningGateway
 from tests.gateway.stage import staged_models
-from tests.peers import Redis, Triton, eventually
+from tests.peers import Redis, Triton, eventually, only
 
 Start = Callable[..., Awaitable[RunningGateway]]
 SERVER, CLIENT, ERROR = 2, 3, 2
@@ -216,7 +216,7 @@ async def test_a_path_of_nobody_s_gives_its_span_no_name_of_its_own(traced: Trac
 async def test_a_real_triton_s_spans_are_children_of_ours(
     start_triton: Callable[..., Awaitable[Triton]], start_gateway: Start, redis: Redis, sink: Sink
 ) -> None:
-    triton = await start_triton(ROOT / "tests" / "repository", traces=sink.url)
+    triton = await start_triton(ROOT / "tests" / "repository", traces=sink.url, extra=only("noop"))
     otel = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": sink.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
     gateway = await start_gateway(TRITON=triton.grpc, REDIS_URL=redis.url, **otel)
     async with asyncio.timeout(60):
