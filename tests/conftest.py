@@ -12,18 +12,22 @@ from xdist.scheduler import LoadFileScheduling
 
 from app.local.triton import Installation, install
 from app.local.watchdog import Watchdog
-from tests.peers import Redis, Triton
+from tests.local.up import Up
+from tests.peers import Redis, Served, Triton
 
 ROOT = Path(__file__).resolve().parent.parent
 
 pytest_plugins = ("tests.gateway.fixtures", "tests.storage.fixtures")
 
 
+WITH_MODELS = ("tests/models/", "tests/docs/test_snippets.py", "tests/local/test_stack.py::test_the_real_models")
+
+
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]
     """A file's tests stay on one worker, and so do all that ask for the Triton with the models, which then starts once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "models" if nodeid.startswith(("tests/models/", "tests/docs/test_snippets.py")) else super()._split_scope(nodeid)
+        return "models" if nodeid.startswith(WITH_MODELS) else super()._split_scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
@@ -57,14 +61,21 @@ def watchdog() -> Iterator[Watchdog]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def triton(
-    models: Path, installation: Installation, watchdog: Watchdog, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Triton]:
-    """Serves the built models and those of tests/repository. Shared: don't harm it, `start_triton` another one for that."""
-    repositories = [models, ROOT / "tests" / "repository"]
-    triton = await Triton.start(installation, repositories, tmp_path_factory.mktemp("triton"), watchdog)
-    yield triton
-    await triton.peer.kill()
+async def stack(models: Path, watchdog: Watchdog, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
+    """`conch up`, with the built models behind config/routes.yaml. Shared: don't harm it."""
+    up = await Up.begin(tmp_path_factory.mktemp("stack") / "home", models=models)
+    watchdog.guard(up.process.pid, None)
+    try:
+        yield await up.ready()
+    finally:
+        await up.put_away()
+        watchdog.release(up.process.pid)
+
+
+@pytest.fixture(scope="session")
+def triton(stack: Up) -> Served:
+    """That of `stack`, with the built models and no others. Don't harm it, `start_triton` another one for that."""
+    return stack.triton()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -26,7 +26,7 @@ from tests.fakes.triton import FakeTriton, aborting
 from tests.gateway.process import RunningGateway
 from tests.gateway.stage import STAGED, staged_models
 from tests.gateway.tenants import Tenants
-from tests.peers import Peer, Redis, Triton
+from tests.peers import Peer, Redis, Served
 
 pytestmark = pytest.mark.deploy
 
@@ -123,7 +123,7 @@ async def traffic(real: RunningGateway, failing: RunningGateway) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def prometheus(
-    triton: Triton, redis: Redis, watchdog: Watchdog, tmp_path_factory: pytest.TempPathFactory
+    triton: Served, redis: Redis, watchdog: Watchdog, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Prometheus]:
     if shutil.which("prometheus") is None:
         pytest.skip("NOT TESTED: no prometheus here. As root, on Debian 12: apt install --no-install-recommends prometheus")

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -21,8 +22,9 @@ from app.local.watchdog import Watchdog
 from app.routing.chart import read_chart
 from app.tenancy.issuer import read_issuers
 from app.tenancy.snapshot import load
+from tests import forks
 from tests.gateway.process import RunningGateway
-from tests.peers import Redis, Triton
+from tests.peers import Redis, Served
 from tests.storage.fixtures import Storage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +62,7 @@ def test_problems_have_the_schema_of_problems(document: Path, text: str) -> None
 
 @pytest.fixture(scope="session")
 async def documented(
-    gateways: Callable[..., Awaitable[RunningGateway]], triton: Triton, redis: Redis, watchdog: Watchdog
+    gateways: Callable[..., Awaitable[RunningGateway]], triton: Served, redis: Redis, watchdog: Watchdog
 ) -> RunningGateway:
     """As `make run` has it: the models of this repository behind config/routes.yaml."""
     return await gateways(TRITON=triton.grpc, REDIS_URL=redis.url, ROUTES_FILE=str(ROOT / "config" / "routes.yaml"))
@@ -97,7 +99,9 @@ async def test_a_call_works_as_pasted_and_answers_what_is_shown(
     documented: RunningGateway, document: Path, command: str, answer: str | None, tmp_path: Path
 ) -> None:
     keep_key(documented, tmp_path)
-    code, out = await shell(command.replace("localhost:8080", str(documented.address)), tmp_path)
+    here = command.replace("localhost:8080", str(documented.address))
+    here = here.replace("localhost:8081", documented.admin.removeprefix("http://"))
+    code, out = await shell(here, tmp_path)
     assert code == 0, out
     got = read(out)
     assert "code" not in got, got
@@ -196,7 +200,7 @@ def sessions() -> list[tuple[Path, list[str]]]:
 @pytest.mark.parametrize(("document", "lines"), named(sessions()))
 async def test_commands_do_what_they_are_shown_for(
     documented: RunningGateway,
-    triton: Triton,
+    triton: Served,
     storage: Storage,
     small_repository: Path,
     document: Path,
@@ -212,14 +216,27 @@ async def test_commands_do_what_they_are_shown_for(
     for line in lines:
         here = line.replace("HOST:8001", triton.grpc).replace("localhost:8080", str(documented.address))
         here = here.replace("http://storage:8333", storage.url)
-        code, out = await shell(here, tmp_path)
+        code, out = await (shell if document.name == "README.md" else quickly)(here, tmp_path)
         assert code == 0, f"{line}: {out}"
 
 
-async def shell(command: str, directory: Path) -> tuple[int | None, str]:
+async def quickly(command: str, directory: Path) -> tuple[int | None, str]:
+    """As the shell, which the commands of the README are left to: `conch` with its arguments, and `>` with a file."""
+    word, *words = shlex.split(command)
+    if word != "conch":
+        return await shell(command, directory)
+    words, (file,) = (words[:-2], words[-1:]) if ">" in words else (words, ("out",))
+    code, out, err = await forks.call(words, environment(directory), directory)
+    (directory / file).write_text(out)
+    return code, out + err
+
+
+def environment(directory: Path) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:{ROOT / 'tests' / 'standins'}"
-    process = await asyncio.create_subprocess_shell(
-        command, cwd=directory, env={"PATH": path, "HOME": str(directory)}, stdout=-1, stderr=-2
-    )
+    return {"PATH": path, "HOME": str(directory)}
+
+
+async def shell(command: str, directory: Path) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_shell(command, cwd=directory, env=environment(directory), stdout=-1, stderr=-2)
     out, _ = await process.communicate()
     return process.returncode, out.decode()

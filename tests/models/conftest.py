@@ -11,7 +11,7 @@ from onnxruntime import InferenceSession
 from tokenizers import Encoding, Tokenizer
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 
-from tests.peers import Triton
+from tests.peers import Served
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "model_repository"
@@ -22,7 +22,7 @@ KINDS = {"int64": "INT64", "int32": "INT32", "float32": "FP32", "object": "BYTES
 
 
 @pytest.fixture(scope="session")
-def client(triton: Triton) -> Iterator[InferenceServerClient]:
+def client(triton: Served) -> Iterator[InferenceServerClient]:
     client = InferenceServerClient(triton.grpc)
     yield client
     client.close()
