@@ -5,7 +5,7 @@ What changes a server (its repository, shared memory, tracing, logging) is not h
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
@@ -136,6 +136,13 @@ async def model_infer(request: Request, model: str) -> Response:
 async def model_version_infer(request: Request, model: str, version: str) -> Response:
     """As of the model, where it has the version."""
     return await _infer(request, model, version)
+
+
+POSTS: dict[str, Callable[..., Awaitable[Response]]] = {
+    "/v2/models/{model}/infer": model_infer,
+    "/v2/models/{model}/versions/{version}/infer": model_version_infer,
+}
+"""The handlers by the template of their path."""
 
 
 def _metadata(request: Request, model: str, version: str = "") -> Response:

@@ -4,33 +4,48 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.gateway import Gateway
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+Endpoint = Callable[..., Awaitable[Response]]
+"""It is given the request, and what is in its path, by name."""
 
 
 class Shortcut:
     """Calls the very handlers that FastAPI documents and routes to, without its 100 µs of routing, exit stacks and dependencies
-    that these handlers don't use. Refusals rise to the layers above, as everywhere. The `patient` among the paths wait where
-    their tenant is over its limit, so that they are not refused for it.
+    that these handlers don't use. Refusals rise to the layers above, as everywhere. The `patient` among the paths see for
+    themselves to a tenant that is over its limit.
     """
 
     def __init__(self, app: ASGIApp, posts: Mapping[str, Endpoint], patient: Mapping[str, Endpoint]) -> None:
+        """By their paths; the patient ones also by templates of them."""
         self._app = app
-        self._posts = {**patient, **posts}
+        self._posts = {**{path: endpoint for path, endpoint in patient.items() if "{" not in path}, **posts}
         self._patient = patient.keys()
+        self._templates = [(Route(path, endpoint), endpoint) for path, endpoint in patient.items() if "{" in path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._posts.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if endpoint is None:
+        response = None
+        if scope["type"] == "http" and scope["method"] == "POST":
+            response = self._answer(scope, Request(scope, receive))
+        if response is None:
             await self._app(scope, receive, send)
         else:
-            if scope["path"] not in self._patient:
+            await (await response)(scope, receive, send)
+
+    def _answer(self, scope: Scope, request: Request) -> Awaitable[Response] | None:
+        path = scope["path"]
+        if (endpoint := self._posts.get(path)) is not None:
+            if path not in self._patient:
                 _refuse_known(scope)
-            response = await endpoint(Request(scope, receive))
-            await response(scope, receive, send)
+            return endpoint(request)
+        for route, endpoint in self._templates:
+            if (match := route.path_regex.match(path)) is not None:
+                scope["route"] = route
+                return endpoint(request, **match.groupdict())
+        return None
 
 
 def _refuse_known(scope: Scope) -> None:
