@@ -27,23 +27,27 @@ local function text(key)
   return ''
 end
 
+-- What is owed is kept as two moments: when it will be paid, and when that was written. A clock that went back shows in the
+-- second, and then nothing has been paid since.
 local function owe(key, debt)
-  redis.call('SET', key, whole(now + debt), 'PX', math.ceil(debt / 1000) + 1)
+  redis.call('SET', key, whole(now + debt) .. ':' .. whole(now), 'PX', math.ceil(debt / 1000) + 1)
 end
 
 local function debt(key, capacity)
   local value = text(key)
   if value == '' then return 0 end
-  local full_at = #value <= 16 and value:match('^%d+$') and tonumber(value)
-  if not full_at then
+  local paid_at, written_at = value:match('^(%d+):(%d+)$')
+  if not paid_at or #value > 33 then
     redis.call('DEL', key)
     return 0
   end
-  if full_at <= now then return 0 end
-  if full_at - now <= capacity then return full_at - now end
-  -- The clock went back, or the limit was lowered. Unless it is written down, the clamp would move on with the clock.
-  owe(key, capacity)
-  return capacity
+  local owed = tonumber(paid_at) - math.max(now, tonumber(written_at))
+  if owed <= 0 then return 0 end
+  if now >= tonumber(written_at) and owed <= capacity then return owed end
+  -- The clock went back, or the limit was lowered. Written down, or the debt would stay until the clock is there again.
+  owed = math.min(owed, capacity)
+  owe(key, owed)
+  return owed
 end
 
 local function spent_today(key)

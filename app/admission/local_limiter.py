@@ -36,6 +36,7 @@ class LocalLimiter:
         self._ledger = _Ledger()
         self._terms: dict[tuple[str, str], tuple[Terms, Terms]] = {}
         self._decisions = 0
+        self._latest = 0
 
     async def spend(self, tenant: Tenant, route: str, characters: int, lifetime: float) -> Verdict:
         terms, part = self._terms_of(tenant, route)
@@ -43,7 +44,7 @@ class LocalLimiter:
         return self.decide(part, characters, lifetime)
 
     def decide(self, terms: Terms, characters: int, lifetime: float, *, degraded: bool = False) -> Verdict:
-        now = self._clock()
+        now = self._now()
         self._decisions += 1
         if self._decisions % _SWEEP_EVERY == 0:
             self._ledger.sweep(now)
@@ -62,13 +63,20 @@ class LocalLimiter:
     def settle(self, verdict: Verdict, *, executed: bool) -> None:
         if not isinstance(verdict.receipt, _Receipt):
             return
-        receipt, now = verdict.receipt, self._clock()
+        receipt, now = verdict.receipt, self._now()
         receipt.terms.lasted(min(max(0, now - receipt.at), receipt.length))
         for limit, cost in receipt.spent:
             if limit.policy == "in_flight":
                 self._ledger.release(limit.key, receipt.lease)
             elif not executed:
                 self._ledger.refund(limit, cost, receipt.at, now)
+
+    def _now(self) -> int:
+        now = self._clock()
+        if now < self._latest:
+            self._ledger.move(now - self._latest)
+        self._latest = now
+        return now
 
     def _terms_of(self, tenant: Tenant, route: str) -> tuple[Terms, Terms]:
         known = self._terms.get((tenant.id, route))
@@ -91,7 +99,7 @@ class _Ledger:
     def __init__(self) -> None:
         self._full_at: dict[str, int] = {}
         self._spent: dict[str, tuple[int, int]] = {}
-        self._leases: dict[str, dict[int, tuple[int, int]]] = {}
+        self._leases: dict[str, dict[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._full_at) + len(self._spent) + len(self._leases)
@@ -120,6 +128,11 @@ class _Ledger:
         if day == at // DAY_US:
             self._spent[limit.key] = day, max(0, spent - cost)
 
+    def move(self, by: int) -> None:
+        """The clock went back, and nothing has been paid since."""
+        self._full_at = {key: at + by for key, at in self._full_at.items()}
+        self._leases = {key: {lease: end + by for lease, end in leases.items()} for key, leases in self._leases.items()}
+
     def sweep(self, now: int) -> None:
         """Drops what says no more than its absence would."""
         self._full_at = {key: at for key, at in self._full_at.items() if at > now}
@@ -134,7 +147,7 @@ class _Ledger:
             day, spent = self._spent.get(limit.key, (0, 0))
             return spent if day - now // DAY_US in {0, 1} else 0
         debt = self._full_at.get(limit.key, 0) - now
-        if debt > limit.capacity:  # the clock went back, or the limit was lowered
+        if debt > limit.capacity:  # which was lowered
             debt = limit.capacity
             self._full_at[limit.key] = now + debt
         return max(0, debt)
@@ -143,8 +156,7 @@ class _Ledger:
         leases = self._leases.get(key)
         if leases is None:
             return 0
-        # No lease ends later than its own length from now, unless the clock went back.
-        left = {lease: (min(end, now + length), length) for lease, (end, length) in leases.items() if end > now}
+        left = {lease: end for lease, end in leases.items() if end > now}
         if left:
             self._leases[key] = left
         else:
@@ -153,7 +165,7 @@ class _Ledger:
 
     def _write(self, limit: Limit, value: int, now: int, lease: int, length: int) -> None:
         if limit.policy == "in_flight":
-            self._leases.setdefault(limit.key, {})[lease] = now + length, length
+            self._leases.setdefault(limit.key, {})[lease] = now + length
         elif limit.policy == "daily":
             self._spent[limit.key] = now // DAY_US, value
         else:

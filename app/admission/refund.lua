@@ -23,12 +23,15 @@ for i, key in ipairs(KEYS) do
       local left = math.max(0, tonumber(spent) - cost)
       redis.call('SET', key, day .. ':' .. whole(left), 'PX', math.ceil((DAY - now % DAY) / 1000) + 3600000)
     end
-  elseif #value <= 16 and value:match('^%d+$') then
-    local debt = tonumber(value) - cost - now
-    if debt > 0 then
-      redis.call('SET', key, whole(now + debt), 'PX', math.ceil(debt / 1000) + 1)
-    else
-      redis.call('DEL', key)
+  else
+    local paid_at, written_at = value:match('^(%d+):(%d+)$')
+    if paid_at and #value <= 33 then
+      local debt = tonumber(paid_at) - cost - math.max(now, tonumber(written_at))
+      if debt > 0 then
+        redis.call('SET', key, whole(now + debt) .. ':' .. whole(now), 'PX', math.ceil(debt / 1000) + 1)
+      else
+        redis.call('DEL', key)
+      end
     end
   end
 end

@@ -6,8 +6,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class RedisServer:
     directory: Path
     watchdog: Watchdog
     password: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -49,7 +50,8 @@ class RedisServer:
         lock = ("--requirepass", self.password) if self.password else ()
         memory_only = ("--save", "", "--appendonly", "no")
         command = [SERVER, *where, *memory_only, *lock, *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        environment = {**os.environ, **self.environment}
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
         self.watchdog.guard(self.process.pid, None)
         give_up = time.monotonic() + 10
         while not self._answers():

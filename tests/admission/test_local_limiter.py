@@ -171,18 +171,31 @@ async def test_a_slot_that_nobody_gives_back_is_free_again_after_its_lease() -> 
     assert (await spend(limiter, tenant)).refusal is None
 
 
-@pytest.mark.parametrize("jump", [-3600, 3600])
+@pytest.mark.parametrize(("jump", "more"), [(-3600, 0), (3600, 4)])
 @pytest.mark.parametrize(("quota", "drain"), [(Quota(requests_per_second=2, burst=4), 2.0), (Quota(in_flight=4), 7.0)])
-async def test_a_clock_that_jumps_costs_at_most_one_burst(jump: int, quota: Quota, drain: float) -> None:
+async def test_a_clock_that_jumps_costs_at_most_one_burst_and_locks_nobody_out(
+    jump: int, more: int, quota: Quota, drain: float
+) -> None:
     clock = Clock()
     limiter, tenant = LocalLimiter(clock=clock), tenant_of(quota)
     for _ in range(4):
         await spend(limiter, tenant)
     clock.pass_(jump)
     admitted = [(await spend(limiter, tenant)).refusal is None for _ in range(8)]
-    assert sum(admitted) <= 4
+    assert sum(admitted) == more
     clock.pass_(drain + 0.001)
     assert (await spend(limiter, tenant)).refusal is None
+
+
+async def test_a_clock_that_goes_back_refuses_nobody_who_is_far_from_its_limits() -> None:
+    clock = Clock()
+    limiter, tenant = LocalLimiter(clock=clock), tenant_of(Quota(2, 4, 600, 40))
+    first = await spend(limiter, tenant, 10)
+    clock.pass_(-3600)
+    assert [standing.remaining for standing in (await spend(limiter, tenant, 10)).standings] == [2, 20]
+    clock.pass_(-3600)
+    limiter.settle(first, executed=False)
+    assert [standing.remaining for standing in (await spend(limiter, tenant, 10)).standings] == [2, 20]
 
 
 async def test_a_clock_that_goes_back_over_midnight_forgets_nothing_and_locks_nobody_out() -> None:
