@@ -130,32 +130,36 @@ async def redis_cluster(
 
 @asynccontextmanager
 async def redis_sentinels(folder: Path, watchdog: Watchdog, *, tls: SSLContext | None = None) -> AsyncIterator[RedisSet]:
-    """One master, one replica, three Sentinels. With `tls` they are known by doors with TLS before them."""
+    """One master, one replica, three Sentinels. With `tls` they are known by doors with TLS before them, and by the name
+    localhost.
+    """
     async with AsyncExitStack() as stack:
-        at_once = ("--repl-diskless-sync-delay", "0")
+        at_once = ("--repl-diskless-sync-delay", "0", *(("--replica-announce-ip", "localhost") if tls else ()))
         master = await Server.start(stack, folder, watchdog, *at_once, tls=tls)
-        follow = ("--replicaof", f"{master.public.host} {master.public.port}")
+        host = "localhost" if tls else master.public.host
+        follow = ("--replicaof", f"{host} {master.public.port}")
         replica = await Server.start(stack, folder, watchdog, *at_once, *follow, tls=tls)
         await _until_in_step(replica)
-        sentinels = [await _sentinel(stack, folder, watchdog, master.public, tls) for _ in range(3)]
+        sentinels = [await _sentinel(stack, folder, watchdog, f"{host} {master.public.port}", tls) for _ in range(3)]
         for sentinel in sentinels:
             while len(await sentinel.ask("SENTINEL", "SENTINELS", "main")) < 2:
                 await asyncio.sleep(0.05)
             while not await sentinel.ask("SENTINEL", "REPLICAS", "main"):
                 await asyncio.sleep(0.05)
-        hosts = ",".join(str(sentinel.public) for sentinel in sentinels)
+        hosts = ",".join(f"{host}:{sentinel.public.port}" for sentinel in sentinels)
         scheme = "rediss" if tls else "redis"
         url = f"{scheme}+sentinel://:{PASSWORD}@{hosts}/main/0?sentinel_password={SENTINELS_PASSWORD}"
         yield RedisSet(url, [master, replica])
 
 
-async def _sentinel(stack: AsyncExitStack, folder: Path, watchdog: Watchdog, master: Address, tls: SSLContext | None) -> Server:
+async def _sentinel(stack: AsyncExitStack, folder: Path, watchdog: Watchdog, master: str, tls: SSLContext | None) -> Server:
     address = Address.free()
     front = await stack.enter_async_context(fronted(address, tls)) if tls else None
     file = folder / f"sentinel-{address.port}.conf"
+    named = "sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n" if tls else ""
     file.write_text(
-        f"port {address.port}\nbind 127.0.0.1\ndir {folder}\n"
-        f"sentinel monitor main {master.host} {master.port} 2\n"
+        f"port {address.port}\nbind 127.0.0.1\ndir {folder}\n{named}"
+        f"sentinel monitor main {master} 2\n"
         f"sentinel auth-pass main {PASSWORD}\nrequirepass {SENTINELS_PASSWORD}\nsentinel sentinel-pass {SENTINELS_PASSWORD}\n"
         "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n"
     )

@@ -111,10 +111,12 @@ async def test_a_cluster_starts_late_and_a_seed_that_is_gone_does_no_harm(
 ) -> None:
     async with RedisLimiter(f"redis+cluster://127.0.0.1:{unused_tcp_port}") as alone:
         modes = [alone.mode]
+        assert "no node of the cluster tells where its slots are" in alone.trouble
         assert (await spend(alone, tenant(Quota(SLOW, 1)))).degraded
     url = cluster.url.replace("@", f"@127.0.0.1:{unused_tcp_port},")
     async with RedisLimiter(url, budget=5.0) as limiter:
         modes.append(limiter.mode)
+        assert limiter.trouble == ""
     assert modes == ["degraded", "exact"]
 
 

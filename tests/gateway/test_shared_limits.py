@@ -1,6 +1,8 @@
 """Limits that several gateways share: exact through all of them, and bounded when a gateway or Redis dies under load."""
 
 import asyncio
+import os
+import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -168,23 +170,37 @@ async def test_tenants_are_replaced_under_load_and_a_revoked_key_is_refused_with
 async def test_ten_thousand_tenants_come_under_load_and_a_gateway_that_is_killed_amid_that_leaves_nothing_behind(
     start: Start, stage: FakeTriton, store: Redis, tmp_path: Path
 ) -> None:
+    """The one that is to die has its tenants in a folder, and the many come through a pipe, of which it never sees the end."""
+    few, keys = tmp_path / "few", [f"key-of-{number}" for number in range(10_000)]
+    few.mkdir()
     tenants = Tenants.write(tmp_path / "tenants.yaml", ENTRIES)
-    started = await asyncio.gather(*(start(store.url, TENANTS_FILE=str(tenants.path)) for _ in range(2)))
+    shutil.copy(tenants.path, few)
+    started = await asyncio.gather(*(start(store.url, TENANTS_FILE=str(path)) for path in (few, tenants.path)))
     dying, other = (replace(gateway, tenants=tenants) for gateway in started)
     stage.behaviours["vectors"] = never
     seen: Counter[int] = Counter()
     async with client.Redis.from_url(store.url) as connection, under_load(other, "busy", seen):
-        keys = await asyncio.to_thread(add, tenants.path, 10_000)
-        await asyncio.sleep(0.65)  # by then both have begun to read them, and need about a second more
-        body = {"model": "vectors", "input": "a", "timeout_ms": 5000}
-        held = [asyncio.create_task(dying.post("/v1/embeddings", body, tenant="holder")) for _ in range(2)]
-        while await connection.zcard("conch:{holder}:in_flight") < 2:
-            await asyncio.sleep(0.01)
-        await dying.peer.kill()
+        with tenants.path.open("ab") as file:
+            file.write(text(keys).removeprefix(b"tenants:\n"))
+        pipe = few / "many.yaml"
+        os.mkfifo(pipe)
+        with await asyncio.to_thread(pipe.open, "wb", 0) as inlet:  # opens once somebody reads there
+            await asyncio.to_thread(inlet.write, text(keys[:5000]))
+            body = {"model": "vectors", "input": "a", "timeout_ms": 5000}
+            held = [asyncio.create_task(dying.post("/v1/embeddings", body, tenant="holder")) for _ in range(2)]
+            while await connection.zcard("conch:{holder}:in_flight") < 2:
+                await asyncio.sleep(0.01)
+            assert (await dying.status())["files"]["tenants"]["generation"] == 1
+            inlet.write(b"  ")  # still read
+            await dying.peer.kill()
+            with pytest.raises(BrokenPipeError):
+                inlet.write(b"  ")
         await asyncio.gather(*held, return_exceptions=True)
         leases = await connection.zrange("conch:{holder}:in_flight", 0, -1, withscores=True)
         seconds, _ = await connection.time()
         assert max(float(lease[1]) for lease in leases) / 1e6 <= seconds + 11
+        pipe.unlink()
+        pipe.write_bytes(text(keys))
         async with asyncio.timeout(60):
             while (await other.status())["files"]["tenants"]["generation"] == 1:
                 await asyncio.sleep(0.1)
@@ -196,16 +212,10 @@ async def test_ten_thousand_tenants_come_under_load_and_a_gateway_that_is_killed
     assert await immortal(store) == []
 
 
-def add(file: Path, tenants: int) -> list[str]:
-    """Their keys, all of one form; the file must end with its tenants."""
-    keys = [f"key-of-{number}" for number in range(tenants)]
-    entries = (
-        f'  many-{number}: {{plan: plain, models: [words], keys: [{{id: k, sha256: "{digest(key.encode()).hex()}"}}]}}\n'
-        for number, key in enumerate(keys)
-    )
-    with file.open("a") as stream:
-        stream.writelines(entries)
-    return keys
+def text(keys: Sequence[str]) -> bytes:
+    """Of a file with a tenant for each key."""
+    entry = '  of-{}: {{plan: plain, models: [words], keys: [{{id: k, sha256: "{}"}}]}}\n'
+    return "".join(["tenants:\n", *(entry.format(key, digest(key.encode()).hex()) for key in keys)]).encode()
 
 
 async def killed_under_load(gateway: RunningGateway, redis: RedisSet, victim: int) -> None:
