@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from app.admission.bulkhead import Bulkhead
 from app.admission.limiter import Limiter, Verdict
 from app.deadline import Deadline
-from app.errors import Refusal, Unready
+from app.errors import Refusal, Unavailable, Unready
 from app.routing.route import Caps, Route, RouteTable
 from app.telemetry.exchange import Exchange
 from app.telemetry.span import Kind, Span, Value
@@ -112,7 +112,11 @@ class Gateway:
     async def _admit(self, tenant: Tenant, route: Route, deadline: Deadline, exchange: Exchange) -> Verdict:
         started = monotonic()
         with self.tracing.step(exchange.span, "admission"):
-            verdict = await self.limiter.spend(tenant, route.name, exchange.characters, deadline.remaining())
+            try:
+                verdict = await self.limiter.spend(tenant, route.name, exchange.characters, deadline.remaining())
+            except Unavailable as refusal:
+                exchange.degraded, exchange.limiter = True, refusal.code
+                raise
         _note(verdict, exchange, monotonic() - started)
         if verdict.refusal:
             raise verdict.refusal

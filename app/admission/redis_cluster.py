@@ -50,6 +50,10 @@ class RedisCluster:
         exact = all(link.wire is not None for link in set(self._slots))
         return "exact" if exact else "degraded"
 
+    @property
+    def trouble(self) -> str:
+        return next((link.trouble for link in set(self._slots) if link.wire is None), "")
+
     def link_for(self, slot: int) -> RedisLink:
         return self._slots[slot]
 
@@ -71,8 +75,9 @@ class RedisCluster:
             try:
                 await self._adopt(await self._map())
             except RedisTrouble as error:
+                self._nowhere.why = f"no node of the cluster tells where its slots are: {error}"
                 if not self._drawn.is_set():
-                    _log.warning("limits are degraded, no node of the cluster tells where its slots are: %s", error)
+                    _log.warning("limits are degraded, %s", self._nowhere.why)
             self._drawn.set()
             pause = _PAUSES[0] if self.mode == "exact" else min(longest, pause * 2)
             await self._pause(_LOOK_AROUND if self.mode == "exact" else pause)

@@ -79,6 +79,10 @@ class RedisLimiter:
         return self._redis.mode
 
     @property
+    def trouble(self) -> str:
+        return self._redis.trouble
+
+    @property
     def replicas(self) -> int:
         return self._headcount.replicas
 

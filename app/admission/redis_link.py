@@ -56,6 +56,7 @@ class RedisLink:
     ) -> None:
         self.wire: RedisWire | None = None
         self.changes = 0
+        self.why = "not connected yet"
         self.probes = probes
         self.owed: deque[tuple[int, bytes]] = deque(maxlen=10_000)
         self._guide = guide
@@ -66,12 +67,15 @@ class RedisLink:
         self._tally = _Tally()
         self._open = asyncio.Event()
         self._tried = asyncio.Event()
-        self._why = "not connected yet"
         self._keeper: asyncio.Task[None] | None = None
 
     @property
     def mode(self) -> Mode:
         return "degraded" if self.wire is None else "exact"
+
+    @property
+    def trouble(self) -> str:
+        return f"Redis at {self._place} can't decide: {self.why}" if self.wire is None else ""
 
     def link_for(self, slot: int) -> "RedisLink":
         return self
@@ -81,7 +85,7 @@ class RedisLink:
         self._keeper = asyncio.create_task(self._keep())
         await self._tried.wait()
         if self.wire is None:
-            _log.warning("limits are degraded, Redis at %s can't decide: %s", self._place, self._why)
+            _log.warning("limits are degraded, %s", self.trouble)
 
     async def close(self) -> None:
         if self._keeper is not None:
@@ -112,13 +116,13 @@ class RedisLink:
             self.wire.send(command)
 
     def _trip(self, why: str) -> None:
-        self._why = why
+        self.why = why
         if self.wire is None:
             return
         self.wire = None
         self.changes += 1
         self._open.set()
-        _log.warning("limits are degraded, Redis at %s can't decide: %s", self._place, why)
+        _log.warning("limits are degraded, %s", self.trouble)
         if self._alarm is not None:
             self._alarm(why)
 
@@ -157,7 +161,7 @@ class RedisLink:
                 wire = await self._dialled()
                 await asyncio.gather(*map(wire.call, self.probes))
             except RedisTrouble as error:
-                self._why = str(error)
+                self.why = str(error)
                 self._tried.set()
                 if isinstance(error, RedisRefused) and self._line is not None:
                     self._line.drop()

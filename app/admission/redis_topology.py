@@ -12,6 +12,11 @@ class Topology(Protocol):
     @property
     def mode(self) -> Mode: ...
 
+    @property
+    def trouble(self) -> str:
+        """Why it can't decide, for some tenants at least, as was seen last; empty where it can."""
+        ...
+
     def link_for(self, slot: int) -> RedisLink:
         """To be asked for at every command: who has a slot may change at any time."""
         ...

@@ -39,7 +39,10 @@ async def test_answers_go_on_while_redis_is_silent_or_dead_and_are_exact_again_a
 
     redis.peer.pause()
     await until(gateway, degraded=True)
-    assert_problem(await gateway.classify(CANARY, tenant="exact"), 503, "unavailable")
+    closed = await gateway.classify(CANARY, tenant="exact")
+    assert_problem(closed, 503, "unavailable")
+    assert (closed.headers["conch-limiter"], closed.headers["retry-after"]) == ("degraded", "1")
+    assert await gateway.count("conch_limiter_decisions_total", decision="unavailable", mode="local") == 1
     while (await gateway.status())["limiter"] == "exact":  # a few late answers in a row, until Redis is not asked any more
         assert await is_degraded(gateway)
     redis.peer.resume()
@@ -86,8 +89,10 @@ async def test_a_redis_behind_tls_is_asked_once_its_authority_is_the_right_one_a
         assert gateway.log().count(f"limits are degraded, {said}") == 1
         answer = await gateway.classify(CANARY, tenant="roomy", model="words")
         assert (answer.status_code, answer.headers["conch-limiter"]) == (200, "degraded")
+        assert (await gateway.status())["limiter_trouble"].startswith(said)
         shutil.copy(authority.file, trusted)
         await eventually(lambda: "limits are exact" in gateway.log())
+        assert (await gateway.status())["limiter_trouble"] == ""
         answer = await gateway.classify(CANARY, tenant="roomy", model="words")
         assert (answer.status_code, answer.headers.get("conch-limiter")) == (200, None)
         await gateway.peer.stop()
