@@ -1,5 +1,6 @@
 """What every test may ask for. The peers start once, when the first test asks, and all of a session runs on one event loop."""
 
+import gc
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 pytest_plugins = ("tests.gateway.fixtures", "tests.storage.fixtures")
 
 
+ALONE = tuple(f"tests/models/test_{name}.py" for name in ("build", "configs", "halves", "peers"))
 WITH_MODELS = ("tests/models/", "tests/docs/test_snippets.py", "tests/local/test_stack.py::test_the_real_models")
 
 
@@ -27,11 +29,17 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]
     """A file's tests stay on one worker, and so do all that ask for the Triton with the models, which then starts once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "models" if nodeid.startswith(WITH_MODELS) else super()._split_scope(nodeid)
+        with_models = nodeid.startswith(WITH_MODELS) and not nodeid.startswith(ALONE)
+        return "models" if with_models else super()._split_scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
     return Scheduling(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays, and need not be walked each time that a test has garbage collected."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from tritonclient.http.aio import InferenceServerClient as OverHttp
 from app.local.address import Address
 from app.local.redis import answers, server
 from app.tenancy.key import digest, new_key
-from tests.conftest import ROOT
 from tests.deploy.chart import NEEDS_HELM, pods
 from tests.gateway.fixtures import ROUTES
 from tests.gateway.process import RunningGateway
@@ -35,13 +34,16 @@ def arguments(part: str, case: str, variables: Mapping[str, str]) -> list[str]:
 
 
 async def test_triton_takes_its_arguments_and_lets_in_nobody_but_the_gateway(
-    start_triton: Callable[..., Awaitable[Triton]], start_gateway: Callable[..., Awaitable[RunningGateway]], redis: Redis
+    start_triton: Callable[..., Awaitable[Triton]],
+    start_gateway: Callable[..., Awaitable[RunningGateway]],
+    redis: Redis,
+    small_repository: Path,
 ) -> None:
     told = arguments("triton", "everything", {"POD_UID": "9f0c", "PROTOCOL_HEADER": SECRET})
     other = ("--model-repository", "--model-config-name", "--grpc-use-ssl", "--grpc-server", "--grpc-root", "--trace-config")
     extra = tuple(argument for argument in told if not argument.startswith(other))
     assert sum("restricted" in argument for argument in extra) == 3
-    triton = await start_triton(ROOT / "tests" / "repository", extra=extra)
+    triton = await start_triton(small_repository, extra=extra)
 
     knowing = {"triton-grpc-protocol-door": SECRET.partition("=")[2]}
     async with InferenceServerClient(triton.grpc) as client, OverHttp(triton.http) as http:

@@ -30,6 +30,15 @@ def client(triton: Served) -> Iterator[InferenceServerClient]:
 
 @pytest.fixture(scope="session")
 def infer(client: InferenceServerClient) -> Infer:
+    return inferring(client)
+
+
+@pytest.fixture(scope="session")
+def ask(infer: Infer) -> Infer:
+    return asking(infer)
+
+
+def inferring(client: InferenceServerClient) -> Infer:
     """`infer(model, {"TEXT": array}, outputs=None)`: all outputs by name, or those that are named."""
 
     def infer(model: str, tensors: Tensors, outputs: Sequence[str] | None = None, **options: Any) -> Tensors:
@@ -43,8 +52,7 @@ def infer(client: InferenceServerClient) -> Infer:
     return infer
 
 
-@pytest.fixture(scope="session")
-def ask(infer: Infer) -> Infer:
+def asking(infer: Infer) -> Infer:
     """`ask(model, ["a text", ...])`"""
     return lambda model, texts, outputs=None, **options: infer(model, {"TEXT": tensor_of(texts)}, outputs, **options)
 

@@ -1,16 +1,31 @@
 """The models that exist for tests alone do what other tests rely on."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from time import sleep
 
 import numpy as np
 import pytest
+from tritonclient.grpc import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
-from tests.models.conftest import Infer, tensor_of
+from tests.models.conftest import Infer, asking, inferring, tensor_of
+from tests.peers import Triton
 
 SECRET = "hunter2"
+
+
+@pytest.fixture(scope="module")
+def infer(small_triton: Triton) -> Iterator[Infer]:
+    client = InferenceServerClient(small_triton.grpc)
+    yield inferring(client)
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def ask(infer: Infer) -> Infer:
+    return asking(infer)
 
 
 def test_noop_tells_how_long_each_text_is(ask: Infer) -> None:
