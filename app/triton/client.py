@@ -107,14 +107,18 @@ class Endpoint:
         try:
             response = await self._line.infer(request, remaining, metadata + self.options.metadata)
         except grpc.aio.AioRpcError as error:
-            failed = _failed(error)
-            if failed.failure not in WORDLESS:
-                self.heard = monotonic()
-            raise failed from error
+            raise self._failed(error) from error
         self.heard = monotonic()
         if response is None:
             raise CallFailed(BAD_ANSWER, "")
         return response
+
+    def _failed(self, error: grpc.aio.AioRpcError) -> CallFailed:
+        """Not bound to a name where it is raised: it would hold the frame that holds it, until garbage is collected."""
+        failed = _failed(error)
+        if failed.failure not in WORDLESS:
+            self.heard = monotonic()
+        return failed
 
     async def live(self) -> None:
         """Raises `CallFailed` unless it answers and is not about to end."""

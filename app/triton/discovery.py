@@ -62,17 +62,18 @@ class Roster:
     async def refresh(self) -> bool:
         """Look the names up; says whether that changed anything. A name that can't be looked up keeps what it had."""
         await asyncio.gather(*(self._look_up(target) for target in self._targets))
-        wanted = {address: target for target in self._targets for address in self._known.get(target, ())}
         former = {endpoint.address: endpoint for endpoint in self.endpoints}
+        # Each with the name that it was found by.
+        wanted = {at: each.host if each.resolved else "" for each in self._targets for at in self._known.get(each, ())}
+        if not any(former[address].health.serving for address in wanted.keys() & former):
+            # All have moved at once: those that still serve go on until one of the new ones does.
+            wanted |= {address: "" for address, endpoint in former.items() if endpoint.health.serving}
         if wanted.keys() == former.keys():
             return False
         for address, endpoint in former.items():
             if address not in wanted:
                 self._retire(endpoint)
-        self.endpoints = tuple(
-            former.get(address) or self._connect(address, target.host if target.resolved else "")
-            for address, target in wanted.items()
-        )
+        self.endpoints = tuple(former.get(address) or self._connect(address, name) for address, name in wanted.items())
         if former:
             log.info("endpoints are now: %s", ", ".join(sorted(wanted)) or "none")
         return True

@@ -80,6 +80,8 @@ _FAILED = Failure("failed", UpstreamError, "the model failed on this request", s
 BAD_ANSWER = Failure("bad_upstream_response", BadUpstreamResponse, "the model's answer can't be trusted", suspect="contract")
 MODELS_OWN = (_FAILED, _REFUSED, BAD_ANSWER)
 """The model is there, and does not like what it was asked."""
+WORDLESS = (LATE, GONE, _CUT)
+"""Nobody has said anything: gRPC itself tells of it."""
 
 _BROKEN = (
     "socket closed|connection reset|broken pipe|goaway|stream removed|transport closed|end of tcp stream|endpoint closing"
@@ -110,6 +112,7 @@ _TABLE: tuple[tuple[StatusCode, str, Failure], ...] = (
     (StatusCode.CANCELLED, "", _DROPPED),
     (StatusCode.RESOURCE_EXHAUSTED, "sent message larger", _BIG),
     (StatusCode.RESOURCE_EXHAUSTED, "received message larger", _BIG_ANSWER),
+    (StatusCode.UNIMPLEMENTED, "decoupled transaction policy", _REFUSED),
     (StatusCode.UNIMPLEMENTED, "^$|method not found|http2 header with status", _STRANGE),
 )
 _PATTERNS = tuple((code, re.compile(pattern, re.IGNORECASE), failure) for code, pattern, failure in _TABLE)

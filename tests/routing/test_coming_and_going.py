@@ -1,13 +1,17 @@
 """Endpoints that come and go, and those that are slow to say that they are there."""
 
 import asyncio
+import gc
+from contextlib import suppress
 from time import monotonic
 
 import grpc
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from app.errors import ModelUnavailable, Unavailable
+from app.errors import ModelUnavailable, Unavailable, UpstreamError
+from app.triton.client import CallFailed
+from tests.fakes.triton import aborting
 from tests.peers import eventually
 from tests.routing.ward import PROBE, Open
 
@@ -69,6 +73,21 @@ async def test_a_new_address_serves_within_two_seconds_and_one_that_vanished_is_
     assert len(scene.fakes[0].asked) == asked
 
 
+async def test_when_all_addresses_change_at_once_the_former_ones_serve_until_a_new_one_does(ward: Open) -> None:
+    scene = await ward(2, named=1)
+    scene.fakes[1].ready["m"] = scene.fakes[1].ready["n"] = False
+    scene.addresses = [scene.fakes[1].address]
+    await eventually(lambda: len(scene.roster.endpoints) == 2)
+    ended = monotonic() + 1.5
+    while monotonic() < ended:
+        assert await scene.tried(1) == ["ok"]
+        await asyncio.sleep(0.05)
+    scene.fakes[1].ready.clear()
+    await scene.becomes(1)
+    assert await scene.tried(10) == ["ok"] * 10
+    assert [endpoint.address for endpoint in scene.roster.endpoints] == scene.addresses
+
+
 async def test_a_silent_endpoint_keeps_nobody_from_hearing_of_a_new_one(ward: Open) -> None:
     scene = await ward(2, named=1)
     scene.fakes[0].stall = 30
@@ -78,15 +97,35 @@ async def test_a_silent_endpoint_keeps_nobody_from_hearing_of_a_new_one(ward: Op
     assert monotonic() - began < 6
 
 
-async def test_a_control_plane_that_is_slow_takes_nothing_from_an_endpoint_that_answers(ward: Open) -> None:
-    scene = await ward(1)
+@pytest.mark.parametrize("answer", ["ok", "overloaded"])
+async def test_a_control_plane_that_is_slow_takes_nothing_from_an_endpoint_that_answers(ward: Open, answer: str) -> None:
+    """If only with errors."""
+    scene = await ward(2)
+    if answer == "overloaded":
+        for fake in scene.fakes:
+            fake.behaviours["m"] = aborting(grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size")
     scene.fakes[0].stall = 30
-    ended = monotonic() + 3
+    ended = monotonic() + 3.5
     while monotonic() < ended:
-        assert await scene.tried(1) == ["ok"]
+        assert await scene.tried(1) == [answer]
         await asyncio.sleep(0.05)
-    assert scene.serving() == [0]
+    assert scene.serving() == [0, 1]
     scene.fakes[0].stall = 0
+
+
+async def test_a_failed_call_leaves_nothing_for_the_garbage_collector(ward: Open) -> None:
+    """Hundreds that fail in a row would stop the process for longer than a deadline may be missed by."""
+    scene = await ward(1)
+    scene.fakes[0].behaviours["m"] = aborting(grpc.StatusCode.INTERNAL, "boom")
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(UpstreamError):
+            await scene.infer()
+        left = sum(isinstance(thing, CallFailed) for thing in gc.get_objects())
+    finally:
+        gc.enable()
+    assert left == 0
 
 
 @pytest.mark.parametrize(("version", "told"), [("2.51.0", True), ("2.70.1", False)])

@@ -96,9 +96,9 @@ MESSAGES: list[tuple[StatusCode, str, str, bool, str]] = [
     (
         StatusCode.UNIMPLEMENTED,
         "ModelInfer RPC doesn't support models with decoupled transaction policy",
-        "failed",
+        "refused",
         False,
-        "doubt",
+        "contract",
     ),
     (StatusCode.UNKNOWN, "Stream removed (Data frame with END_STREAM flag received)", "cut_off", True, "doubt"),
     (StatusCode.UNKNOWN, "whatever", "failed", False, "doubt"),
