@@ -5,9 +5,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import httpx
-
 from app.local.address import Address
+from app.local.health import is_well
 from app.local.part import Part
 
 _PLAIN = dict.fromkeys(
@@ -34,8 +33,4 @@ def gateway(listen: Address, settings: Mapping[str, str], directory: Path) -> Pa
 
 
 async def is_ready(listen: Address) -> bool:
-    try:
-        async with httpx.AsyncClient(trust_env=False, timeout=1) as client:
-            return (await client.get(f"{listen.url}/readyz")).is_success
-    except httpx.HTTPError:
-        return False
+    return await is_well(f"{listen.url}/readyz")

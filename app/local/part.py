@@ -5,7 +5,7 @@ import os
 import re
 import signal
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,9 @@ TELLING = re.compile(r"fail|error|unavailable|exception|denied|in use", re.IGNOR
 class Part:
     """`is_ready` asks the running part; `within` and `grace` are the seconds it may take to get ready and to stop.
 
-    `shared_memory` is the beginning of the names that it uses in /dev/shm. An `indivisible` part is of no use any more once one
-    of the processes that it had when it got ready is gone.
+    `shared_memory` is the beginning of the names that it uses in /dev/shm, and `litter` that of an empty folder that it
+    makes while it starts, and may leave. An `indivisible` part is of no use any more once one of the processes that it had
+    when it got ready is gone.
     """
 
     name: str
@@ -34,13 +35,18 @@ class Part:
     within: float
     grace: float
     shared_memory: str | None = None
+    litter: Path | None = None
     indivisible: bool = False
+
+    def strewn(self) -> set[Path]:
+        """All folders with such a name, whoever made them."""
+        return set(self.litter.parent.glob(f"{self.litter.name}*")) if self.litter else set()
 
 
 class Run:
     """One process of a part, the leader of its own group, writing to a log of its own."""
 
-    def __init__(self, part: Part, process: Process, log: Path, watchdog: Watchdog) -> None:
+    def __init__(self, part: Part, process: Process, log: Path, watchdog: Watchdog, strewn: Set[Path] = frozenset()) -> None:
         self.part = part
         self.log = log
         self._process = process
@@ -48,11 +54,14 @@ class Run:
         self._started = monotonic()
         self._size = 0
         self._is_over = False
+        self._strewn = strewn
+        """Before it was ready; from then on, what it has made itself."""
 
     @classmethod
     async def start(cls, part: Part, log: Path, watchdog: Watchdog) -> "Run":
         log.parent.mkdir(parents=True, exist_ok=True)
         part.directory.mkdir(parents=True, exist_ok=True)
+        strewn = part.strewn()
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 *part.command,
@@ -64,7 +73,7 @@ class Run:
                 start_new_session=True,
             )
         watchdog.guard(process.pid, part.shared_memory)
-        return cls(part, process, log, watchdog)
+        return cls(part, process, log, watchdog, strewn)
 
     @property
     def pid(self) -> int:
@@ -73,6 +82,10 @@ class Run:
     @property
     def age(self) -> float:
         return monotonic() - self._started
+
+    @property
+    def crashed(self) -> bool:
+        return (self._process.returncode or 0) < 0
 
     async def ended(self) -> str:
         """Waits until the part is of no use any more; says why."""
@@ -92,6 +105,8 @@ class Run:
                 raise self._trouble(f"{self.part.name} was not ready after {self.part.within:.0f} s.")
             await asyncio.sleep(POLL)
         self._size = size(self.pid)
+        made = self.part.strewn() - self._strewn
+        self._strewn = made if len(made) == 1 else set()  # else another one started beside it, and whose is whose nobody knows
         return self.age
 
     async def stop(self, grace: float | None = None) -> None:
@@ -107,6 +122,9 @@ class Run:
         await self._wait(1)
         if self.part.shared_memory:
             sweep(self.part.shared_memory)
+        for folder in self._strewn if self._size else ():
+            with suppress(OSError):
+                folder.rmdir()
         self._watchdog.release(self.pid)
         self._is_over = True  # from here on the number may be another process's
 

@@ -69,7 +69,15 @@ class Supervisor:
         log = self._logs / f"{part.name}.log"
         if log.exists():
             log.replace(log.with_suffix(".previous.log"))
-        await self._run(part)
+        try:
+            await self._run(part)
+        except Trouble:
+            # A stub of 24.10 may crash while it starts on a busy machine, and takes Triton along. What ends by itself says why.
+            if not self._runs[part.name].crashed:
+                raise
+            await self._runs[part.name].stop(grace=0)
+            self._audience.tell(part.name, "crashed, starting again", busy=True)
+            await self._run(part)
 
     async def _run(self, part: Part) -> None:
         self._audience.tell(part.name, "starting", busy=True)

@@ -10,9 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
 
-import httpx
-
 from app.local.address import Address
+from app.local.health import is_well
 from app.local.machine import find_library, library_directories, library_name
 from app.local.part import Part
 from app.local.trouble import Exit, Trouble
@@ -101,16 +100,13 @@ def triton(
         # spans are worth the wait.
         grace=10 if traces else 0,
         shared_memory=shared_memory,
+        litter=Path("/tmp/python_env_"),  # noqa: S108  (Triton's choice: it stands in its code)
         indivisible=True,  # since 24.06 Triton does not start a dead stub again, and still says that it is ready
     )
 
 
 async def is_ready(http: Address) -> bool:
-    try:
-        async with httpx.AsyncClient(trust_env=False, timeout=1) as client:
-            return (await client.get(f"{http.url}/v2/health/ready")).is_success
-    except httpx.HTTPError:
-        return False
+    return await is_well(f"{http.url}/v2/health/ready")
 
 
 def _command(installation: Installation, repositories: Sequence[Path], ports: Ports, shared_memory: str) -> tuple[str, ...]:

@@ -115,11 +115,44 @@ async def test_a_part_that_ends_while_it_starts_is_a_trouble_with_its_last_words
     assert caught.value.code == Exit.NOT_READY
 
 
+async def test_a_part_that_crashes_while_it_starts_is_started_once_more(
+    supervisor: Supervisor, witness: Witness, tmp_path: Path
+) -> None:
+    up = tmp_path / "up"
+
+    async def is_ready() -> bool:
+        return up.exists()
+
+    crash = "kill -ABRT $$"
+    once = shell(f"test -e tried && touch {up} && sleep 60; touch tried; {crash}", tmp_path, ready=False)
+    async with supervisor:
+        await supervisor.start(replace(once, is_ready=is_ready))
+    assert ("shell", "crashed, starting again") in witness.heard
+    with pytest.raises(Trouble, match=r"signal SIGABRT"):
+        async with supervisor:
+            await supervisor.start(shell(crash, tmp_path, ready=False))
+
+
 async def test_a_part_that_never_gets_ready_is_a_trouble_and_is_stopped(supervisor: Supervisor, tmp_path: Path) -> None:
     with pytest.raises(Trouble, match=r"shell was not ready after 0 s(.|\n)*still at it"):
         async with supervisor:
             await supervisor.start(shell("echo still at it; sleep 60", tmp_path, ready=False, within=0.3))
     assert not is_alive(supervisor.pid("shell"))
+
+
+@pytest.mark.parametrize(("made", "left"), [("env-b", ["env-a"]), ("env-b env-c", ["env-a", "env-b", "env-c"])])
+async def test_the_empty_folder_that_a_part_makes_goes_with_it_unless_it_may_be_another_s(
+    supervisor: Supervisor, tmp_path: Path, made: str, left: list[str]
+) -> None:
+    (tmp_path / "env-a").mkdir()
+
+    async def is_ready() -> bool:
+        return (tmp_path / made.split()[-1]).exists()
+
+    part = shell(f"mkdir {made}; sleep 60", tmp_path, ready=False)
+    async with supervisor:
+        await supervisor.start(replace(part, is_ready=is_ready, litter=tmp_path / "env-"))
+    assert sorted(folder.name for folder in tmp_path.glob("env-*")) == left
 
 
 async def test_parts_are_stopped_in_the_reverse_order(supervisor: Supervisor, witness: Witness, tmp_path: Path) -> None:
