@@ -1,11 +1,11 @@
 """Rolling restarts of gateways and of Tritons, side by side and again and again, while callers never pause.
 
-    python tests/load/rolling.py [--rounds 100] [--callers 4]
+    python tests/load/rolling.py [--rounds 100] [--callers 4] [--drain 3]
 
 Two gateways, each restarted by SIGTERM in its turn, behind a balancer that looks at /readyz five times a second, keeps
 connections alive and heeds `Connection: close`; and two real Tritons, with the small models of tests/repository/noop*, each
 stopped by SIGTERM while it is busy. One round restarts all four, gateways and Tritons at the same time. Ends with 1 where a
-request failed.
+request failed. Of one that was sent to a gateway after its `--drain` was over, it says so: no balancer may be as late as that.
 """
 
 import asyncio
@@ -44,8 +44,12 @@ class Balancer:
     """Sends to those that were ready when it last looked, in turn."""
 
     request: bytes
+    drain: float
+    """Seconds for which a gateway that was told to end goes on serving."""
     gateways: list[RunningGateway] = field(default_factory=list)
     ready: list[RunningGateway] = field(default_factory=list)
+    told: dict[Address, float] = field(default_factory=dict)
+    """When each was told to end."""
     outcomes: Counter[str] = field(default_factory=Counter)
     over: bool = False
 
@@ -63,22 +67,26 @@ class Balancer:
             if self.over:
                 return
             address = self.ready[turn % len(self.ready)].address
-            if address not in lines:
-                lines[address] = await asyncio.open_connection(address.host, address.port)
-            if not await self._ask(*lines[address]):
+            sent = monotonic()
+            try:
+                if address not in lines:
+                    lines[address] = await asyncio.open_connection(address.host, address.port)
+                sent = monotonic()
+                again = await self._ask(*lines[address])
+            except (OSError, asyncio.IncompleteReadError) as error:
+                again = False
+                late = sent - self.told.get(address, sent) > self.drain
+                self.outcomes[f"{type(error).__name__}{', sent after the drain' if late else ''}"] += 1
+            if not again and address in lines:
                 lines.pop(address)[1].close()
             await asyncio.sleep(PAUSE)
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Whether the connection may be used again."""
         writer.write(self.request)
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
-            body = await reader.readexactly(int(length.split(b":")[1]))
-        except (OSError, asyncio.IncompleteReadError) as error:
-            self.outcomes[f"broken connection: {type(error).__name__}"] += 1
-            return False
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
+        body = await reader.readexactly(int(length.split(b":")[1]))
         status = int(head.split()[1])
         self.outcomes["ok" if status == 200 else f"{status} {body.decode()}"] += 1
         return b"connection: close" not in head
@@ -111,7 +119,7 @@ class Scene:
             "CONCH_TRITON": ",".join(triton.grpc for triton in self.tritons),
             "CONCH_REDIS_URL": self.redis.url,
             "CONCH_ROUTES_FILE": str(self.folder / "routes.yaml"),
-            "CONCH_DRAIN_DELAY_SECONDS": "3",  # far longer than the balancer needs, but a busy machine may stall it
+            "CONCH_DRAIN_DELAY_SECONDS": str(self.balancer.drain),
             "CONCH_ACCESS_LOG": "false",
         }
         return await RunningGateway.start(self.tenants, settings, self.folder, self.watchdog)
@@ -120,6 +128,7 @@ class Scene:
         gateways = self.balancer.gateways
         for leaving in list(gateways):
             ended = asyncio.create_task(leaving.peer.ended())
+            self.balancer.told[leaving.address] = monotonic()
             os.kill(leaving.peer.pid, signal.SIGTERM)
             if (how := await ended) != "exit status 0":
                 raise SystemExit(f"a gateway ended with {how}")
@@ -135,7 +144,7 @@ class Scene:
             await asyncio.sleep(SETTLE)
 
 
-async def run(rounds: int, callers: int) -> int:
+async def run(rounds: int, callers: int, drain: float) -> int:
     folder = Path(tempfile.mkdtemp(prefix="conch-rolling-"))
     (folder / "routes.yaml").write_text(ROUTES)
     for model in ("noop", "noop-head", "noop-tokenizer"):
@@ -149,7 +158,7 @@ async def run(rounds: int, callers: int) -> int:
         tritons = [await Triton.start(installation, [folder / "models"], folder / at, watchdog) for at in ("one", "two")]
         for triton in tritons:
             stack.push_async_callback(triton.peer.kill)
-        balancer = Balancer(post("/v1/classify", tenants.keys["open"], BODY))
+        balancer = Balancer(post("/v1/classify", tenants.keys["open"], BODY), drain)
         scene = Scene(folder, tenants, watchdog, redis, (tritons[0], tritons[1]), balancer)
         for _ in range(2):
             balancer.gateways.append(await scene.gateway())
@@ -174,8 +183,11 @@ async def run(rounds: int, callers: int) -> int:
 @click.command()
 @click.option("--rounds", default=100, show_default=True)
 @click.option("--callers", default=4, show_default=True)
-def main(rounds: int, callers: int) -> None:
-    sys.exit(asyncio.run(run(rounds, callers)))
+@click.option(
+    "--drain", default=3.0, show_default=True, help="Far longer than the balancer needs: a busy machine may stall it."
+)
+def main(rounds: int, callers: int, drain: float) -> None:
+    sys.exit(asyncio.run(run(rounds, callers, drain)))
 
 
 if __name__ == "__main__":
