@@ -1,4 +1,4 @@
-"""Whatever is sent: never a 500, never Triton's words, and a text that passes is the same bytes when it arrives."""
+"""Whatever is sent: never a 500, and never Triton's words."""
 
 import json
 from typing import Any
@@ -27,9 +27,6 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-# Control characters, line separators, a byte order mark, what has no character, combining marks, right-to-left, beyond 16 bits.
-ODD = "\x00\x1f\x7f\u0085\u2028\ufeff\ufffe\uffff\u0301\u05d0\u202e\U0001f468\u200d\U0010ffff"
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(ODD), min_size=1, max_size=60)
 WORDS_OF_TRITON = "onnx-runtime-says"
 
 
@@ -74,22 +71,6 @@ async def test_a_member_of_any_kind_never_breaks_it(
 ) -> None:
     member = data.draw(st.sampled_from(sorted(BODIES[task])) | st.text(max_size=5))
     assert_calm(await send(staged, task, json.dumps({**BODIES[task], member: value}).encode()))
-
-
-@calm
-@given(task=TASKS, texts=st.lists(TEXTS, min_size=1, max_size=3), escaped=st.booleans())
-async def test_a_text_that_passes_arrives_byte_for_byte(
-    staged: RunningGateway, stage: FakeTriton, task: str, texts: list[str], escaped: bool
-) -> None:
-    member = {"embeddings": "input", "rerank": "documents"}.get(task, "inputs")
-    body = json.dumps({**BODIES[task], member: texts}, ensure_ascii=escaped).encode()
-    stage.asked.clear()
-    answer = await send(staged, task, body)
-    assert answer.status_code == 200, answer.text
-    arrived = [text for asked in stage.asked for text in asked.texts]
-    assert sorted(arrived) == sorted(text.encode() for text in texts)
-    if task == "rerank":  # with what was sent along, too
-        assert {result["document"]["text"] for result in answer.json()["results"]} <= set(texts)
 
 
 @pytest.mark.parametrize("task", sorted(BODIES))

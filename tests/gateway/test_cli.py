@@ -85,9 +85,17 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
 def test_check_finds_nothing_wrong_where_nothing_is(tenants: Tenants) -> None:
     answer = run("check", "--routes", ROUTES, "--tenants", tenants.path, "--repository", REPOSITORY)
     assert (answer.exit_code, answer.stderr) == (0, "")
-    assert "7 routes" in answer.stdout
+    assert "13 routes" in answer.stdout
     assert "tenant terse: characters_burst 500 is below" in answer.stdout
     assert answer.stdout.endswith("all is well\n")
+
+
+def test_check_reads_what_is_named_and_no_default_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = run("check", "--tenants", tenants_with(Path("tenants.yaml")))
+    assert (answer.exit_code, answer.output) == (0, "tenants.yaml: 1 tenant\nall is well\n")
+    assert "config/routes.yaml" in run("check").stderr
+    assert "config/routes.yaml" in run("check", "--tenants", "tenants.yaml", CONCH_ROUTES_FILE="config/routes.yaml").stderr
 
 
 def test_check_says_every_fault_of_every_file(tmp_path: Path) -> None:
@@ -151,7 +159,8 @@ async def test_a_drafted_file_can_be_used_and_serves(
     file = tmp_path / "routes.yaml"
     file.write_text(drafted)
     tasks = {name: route.task.name for name, route in read_chart(file).items()}
-    assert tasks == {"echo": "embeddings", **dict.fromkeys(("faulty", "foreign", "noop", "sleepy"), "classify")}
+    vectors_and_spans = {"echo": "embeddings", "witness-of-texts": "entities"}
+    assert tasks == {**vectors_and_spans, **dict.fromkeys(("faulty", "foreign", "noop", "sleepy"), "classify")}
     assert "foreign-model: left out; it is a step" in drafted
     assert "label_0" in drafted, "the foreign model publishes no labels"
 
