@@ -8,6 +8,7 @@ from math import hypot
 from typing import Any, Literal
 
 from app.calls.texts import Answer
+from app.telemetry.exchange import Exchange
 
 Json = dict[str, Any]
 Unit = Literal["codepoint", "utf16", "byte"]
@@ -19,14 +20,19 @@ def version(answer: Answer) -> str:
     return f"{answer.ensemble.name}:{answer.version}"
 
 
-def usage(characters: int, answer: Answer) -> Json:
-    counts = answer.column("tokens")
-    tokens = None if None in counts else sum(count or 0 for count in counts)
-    return {"inputs": len(counts), "characters": characters, "tokens": tokens}
+def usage(exchange: Exchange, answer: Answer) -> Json:
+    tokens = exchange.tokens if "tokens" in answer.rows else None
+    return {"inputs": exchange.inputs, "characters": exchange.characters, "tokens": tokens}
+
+
+def remark(answer: Answer, at: int) -> Json:
+    """What is said of a text beside its answer."""
+    tokens, truncated = (answer.rows.get(role) for role in ("tokens", "truncated"))
+    return {"tokens": tokens and tokens[at][0], "truncated": truncated and bool(truncated[at][0])}
 
 
 def remarks(answer: Answer) -> Iterator[Json]:
-    """What is said of each text beside its answer."""
+    """Of all texts, in their order."""
     for tokens, truncated in zip(answer.column("tokens"), answer.column("truncated"), strict=True):
         yield {"tokens": tokens, "truncated": None if truncated is None else bool(truncated)}
 

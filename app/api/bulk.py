@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from app.api import answers
-from app.api.body import outside, read_body, timeout_of
+from app.api.body import gathered, outside, timeout_of
 from app.api.bulk_schemas import NDJSON, OPTIONS, bulk_documented
 from app.api.convoy import Cargo, Convoy
 from app.api.errand import Errand
-from app.api.lines import split
+from app.api.lines import Lines
 from app.api.presence import AsgiCaller
 from app.calls.texts import Answer, Call
 from app.deadline import Deadline
@@ -96,7 +96,7 @@ class BulkResponse(Response):
         ensemble, caps = serving.choose(), serving.route.caps
         call.addressed(serving.route, ensemble)
         with limits.moorings.moored(tenant.id):
-            lines = split(await _read(request), limits.lines)
+            lines = Lines(await _read(request), limits.lines)
             errand = Errand(state.gateway, tenant, call, _write(self._task, options), caps, deadline, exchange)
             cargo = Cargo(min(ensemble.max_batch, caps.inputs, _MOST_LINES), caps.characters)
             convoy = Convoy(lines, errand.read, errand, cargo, state.gateway.parallelism)
@@ -127,10 +127,10 @@ async def _stream(convoy: Convoy, lines: int, seconds: float, send: Send) -> Non
     await send({"type": "http.response.body"})
 
 
-async def _read(request: Request) -> bytes:
+async def _read(request: Request) -> bytes | bytearray:
     if not _NDJSON.fullmatch(request.headers.get("content-type", "")):
         raise UnsupportedMedia("the body must be application/x-ndjson, in UTF-8")
-    return await read_body(request, request.state.body_limits)
+    return await gathered(request, request.state.body_limits)
 
 
 def _options(request: Request, task: str) -> Any:

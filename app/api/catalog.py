@@ -55,7 +55,7 @@ def _card(serving: Serving) -> dict[str, Any]:
         "task": route.task.name,
         "description": route.description,
         "available": bool(serving.ensembles),
-        "dimensions": _dimensions(serving),
+        **_dimensions(serving),
         "limits": {
             "inputs": caps.inputs,
             "characters_per_input": caps.characters_per_input,
@@ -67,11 +67,14 @@ def _card(serving: Serving) -> dict[str, Any]:
     }
 
 
-def _dimensions(serving: Serving) -> int | None:
+def _dimensions(serving: Serving) -> dict[str, Any]:
+    allowed = serving.route.dimensions
     for ensemble, _ in serving.ensembles:
         if "embedding" in ensemble.outputs:
-            return ensemble.outputs["embedding"].dims[0]
-    return None
+            own = ensemble.outputs["embedding"].dims[0]
+            shorter = [] if allowed == "any" else [length for length in allowed if length < own]
+            return {"dimensions": own, "shorter_dimensions": shorter, "any_shorter_dimensions": allowed == "any"}
+    return {"dimensions": None}
 
 
 def _labels(serving: Serving) -> dict[str, Any]:

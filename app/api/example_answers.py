@@ -4,6 +4,39 @@ numbers.
 
 from typing import Any
 
+_LIMITS = {
+    "inputs": 256,
+    "characters_per_input": 20000,
+    "characters": 200000,
+    "allow_empty": False,
+    "timeout_ms_default": 30000,
+    "timeout_ms_max": 120000,
+}
+
+
+def _card(name: str, task: str, description: str, dimensions: int | None = None) -> dict[str, Any]:
+    shorter = {} if dimensions is None else {"shorter_dimensions": [], "any_shorter_dimensions": False}
+    return {
+        "id": name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "conch",
+        "task": task,
+        "description": description,
+        "available": True,
+        "dimensions": dimensions,
+        **shorter,
+        "limits": _LIMITS,
+    }
+
+
+_SENTIMENT = _card("sentiment", "classify", "Whether a text is negative, neutral or positive (English).")
+_MINILM = _card(
+    "minilm-l6-v2",
+    "embeddings",
+    "Vectors of 384 numbers from sentence-transformers/all-MiniLM-L6-v2 (English, 256 tokens).",
+    384,
+)
 ANSWERS: dict[str, Any] = {
     "classify": {
         "model": "sentiment",
@@ -85,64 +118,7 @@ ANSWERS: dict[str, Any] = {
         "usage": {"inputs": 3, "characters": 287, "tokens": 73, "prompt_tokens": 73, "total_tokens": 73},
         "meta": {"tokens": {"input_tokens": 73, "output_tokens": 0}},
     },
-    "list_models": {
-        "object": "list",
-        "data": [
-            {
-                "id": "sentiment",
-                "object": "model",
-                "created": 0,
-                "owned_by": "conch",
-                "task": "classify",
-                "description": "Whether a text is negative, neutral or positive (English).",
-                "available": True,
-                "dimensions": None,
-                "limits": {
-                    "inputs": 256,
-                    "characters_per_input": 20000,
-                    "characters": 200000,
-                    "allow_empty": False,
-                    "timeout_ms_default": 30000,
-                    "timeout_ms_max": 120000,
-                },
-            },
-            {
-                "id": "minilm-l6-v2",
-                "object": "model",
-                "created": 0,
-                "owned_by": "conch",
-                "task": "embeddings",
-                "description": "Vectors of 384 numbers from sentence-transformers/all-MiniLM-L6-v2 (English, 256 tokens).",
-                "available": True,
-                "dimensions": 384,
-                "limits": {
-                    "inputs": 256,
-                    "characters_per_input": 20000,
-                    "characters": 200000,
-                    "allow_empty": False,
-                    "timeout_ms_default": 30000,
-                    "timeout_ms_max": 120000,
-                },
-            },
-        ],
-    },
-    "get_model": {
-        "id": "sentiment",
-        "object": "model",
-        "created": 0,
-        "owned_by": "conch",
-        "task": "classify",
-        "description": "Whether a text is negative, neutral or positive (English).",
-        "available": True,
-        "dimensions": None,
-        "limits": {
-            "inputs": 256,
-            "characters_per_input": 20000,
-            "characters": 200000,
-            "allow_empty": False,
-            "timeout_ms_default": 30000,
-            "timeout_ms_max": 120000,
-        },
-        "labels": {"scores": ["negative", "neutral", "positive"]},
-    },
+    "list_models": {"object": "list", "data": [_SENTIMENT, _MINILM]},
+    "get_model": {**_SENTIMENT, "labels": {"scores": ["negative", "neutral", "positive"]}},
 }
+ANSWERS["rerank_for_cohere"] = ANSWERS["rerank"]

@@ -67,7 +67,7 @@ DETAILS = {
     "too_large": "A body may have at most 4194304 bytes.",
     "uri_too_long": "A request target may have at most 8192 bytes.",
     "unsupported_media_type": "The body must be application/json, in UTF-8.",
-    "invalid_input": "An input is outside this model's rules.",
+    "invalid_input": "A text is outside this model's rules.",
     "headers_too_large": "The head of a request may have at most 16384 bytes.",
     "rate_limited": "The tenant's requests per second are used up.",
     "quota_exhausted": "The tenant's characters of this day are used up.",

@@ -1,45 +1,31 @@
-"""A JSON text, read strictly: no duplicate members, no NaN, no lone surrogates. A large one is read in turns, since the parser
-holds the event loop and would not let go of the interpreter in a thread either.
+"""A JSON text of any size. A large one is read in turns, since the parser holds the event loop and would not let go of the
+interpreter in a thread either.
 """
 
 import asyncio
 import re
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
 
-import jiter
-
-from app.errors import Malformed, TooLarge
+from app.api.strict_json import BLANKS, DEEPEST, TOO_DEEP, TWICE, malformed, parse
+from app.api.turns import Turn
+from app.errors import TooLarge
 
 _AT_ONCE_BYTES = 64 * 1024
 _AT_ONCE_TEXT_BYTES = 1024 * 1024
 _AT_ONCE_CONTAINERS, _AT_ONCE_COMMAS = 4_096, 32_768
 _PIECE_BYTES = 32 * 1024
-_TURN_SECONDS, _PAUSES = 0.002, 256
+_PAUSES = 256
 STRING_BYTES = 1024 * 1024
 """Of one string, as it is written. Decoding one holds the event loop."""
+_IDLE_BYTES = 64 * 1024
+"""Without a string, a bracket or a comma: what can't be cut is read at once."""
 _MOST_VALUES = 200_000  # of 50 bytes and more each, from two that were sent
-_DEEPEST = 200  # as the parser has it
-_BLANKS = b" \t\r\n"
 
-_PLACE = re.compile(r"at line \d+ column \d+$")
 _STRUCTURE = re.compile(rb'["\[\]{}]')
 _BLANK = re.compile(rb"[ \t\r\n]*+")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _CLOSING = {ord("["): ord("]"), ord("{"): ord("}")}
-
-
-def parse(text: bytes, whole: str = "body") -> object:
-    """The JSON of a body, or of whatever else is `whole`, at once."""
-    try:
-        return jiter.from_json(text, allow_inf_nan=False, catch_duplicate_keys=True, cache_mode="none")
-    except ValueError as error:
-        if not text.strip(_BLANKS):
-            raise Malformed(f"the {whole} is empty") from None
-        message = str(error)
-        place = _PLACE.search(message)
-        raise _malformed(whole, _reason(message), f", {place[0]}" if place else "") from None
 
 
 async def parse_calmly(text: bytes | bytearray, turns: asyncio.Lock) -> object:
@@ -84,19 +70,20 @@ class _Reading:
     text: bytes | bytearray
     open: list[_Container] = field(default_factory=list)
     values: int = 0
-    began: float = field(default_factory=monotonic)
+    turn: Turn = field(default_factory=Turn)
 
     async def value(self) -> object:
-        text, at, turns, string = self.text, 0, 0, (0, 0)
+        text, at, turns, string, quiet = self.text, 0, 0, (0, 0), 0
         while at < len(text):
             found = _STRUCTURE.search(text, at, at + _PIECE_BYTES + 1)
             began, at = at, found.start() if found else min(at + _PIECE_BYTES + 1, len(text))
             turns += 1
             if not turns % _PAUSES or not found:
-                await self._pause()
+                await self.turn.pause()
             if self.open and at - self.open[-1].start >= _PIECE_BYTES:
                 await self._cut(began, at)
             if not found:
+                self._refuse_idle(quiet, at)
                 continue
             sign = text[at]
             if sign == 0x22:
@@ -112,7 +99,8 @@ class _Reading:
                     return self._whole(closed, at)
                 if closed.items is not None:
                     self._attach(self.open[-1], closed, at)
-        raise _malformed()
+            quiet = at
+        raise malformed()
 
     async def _cut(self, began: int, end: int) -> None:
         """At the commas between `began` and `end`, which all belong to the innermost container."""
@@ -120,12 +108,11 @@ class _Reading:
         while (comma := self.text.find(b",", max(began, inner.start + _PIECE_BYTES), end)) >= 0:
             self._take(inner, comma)
             inner.start, inner.is_owed = comma + 1, True
-            await self._pause()
+            await self.turn.pause()
 
-    async def _pause(self) -> None:
-        if monotonic() - self.began > _TURN_SECONDS:
-            await asyncio.sleep(0)
-            self.began = monotonic()
+    def _refuse_idle(self, quiet: int, at: int) -> None:
+        if at - max(quiet, self.open[-1].start if self.open else 0) > _IDLE_BYTES:
+            raise TooLarge(f"a body of this size may have at most {_IDLE_BYTES} blanks or digits in a row")
 
     def _count(self) -> None:
         self.values += 1
@@ -141,36 +128,36 @@ class _Reading:
         if string is None:
             if len(self.text) > at + STRING_BYTES:
                 raise TooLarge(f"one string of a body may have at most {STRING_BYTES} bytes")
-            raise _malformed()
+            raise malformed()
         return string.end()
 
     def _enter(self, at: int, sign: int, string: tuple[int, int]) -> None:
-        if not self.open and self.text[:at].strip(_BLANKS):
-            raise _malformed()
+        if not self.open and self.text[:at].strip(BLANKS):
+            raise malformed()
         self._count()
-        if len(self.open) > _DEEPEST:
-            raise _malformed(reason="it is nested too deeply")
+        if len(self.open) == DEEPEST:
+            raise malformed(reason=TOO_DEEP)
         self.open.append(_Container(at, at + 1, _CLOSING[sign], string))
 
     def _leave(self, at: int, sign: int) -> _Container:
         if not self.open or self.open[-1].closing != sign:
-            raise _malformed()
+            raise malformed()
         closed = self.open.pop()
         if closed.items is not None:
             self._take(closed, at, is_last=True)
         return closed
 
     def _whole(self, closed: _Container, end: int) -> object:
-        if self.text[end:].strip(_BLANKS):
-            raise _malformed()
+        if self.text[end:].strip(BLANKS):
+            raise malformed()
         return parse(bytes(self.text)) if closed.items is None else closed.items
 
     def _take(self, container: _Container, end: int, *, is_last: bool = False) -> None:
         """Parse what stands before `end`."""
         piece = self.text[container.start : end]
-        if not piece.strip(_BLANKS):
+        if not piece.strip(BLANKS):
             if container.is_owed or not is_last:
-                raise _malformed()
+                raise malformed()
             return
         if container.closing == 0x5D:
             container.items = container.items or []
@@ -182,7 +169,7 @@ class _Reading:
         if container.items is None:
             container.items = {}
         if not container.items.keys().isdisjoint(members):
-            raise _malformed(reason=_TWICE)
+            raise malformed(reason=TWICE)
         container.items.update(members)
 
     def _attach(self, outer: _Container, inner: _Container, end: int) -> None:
@@ -190,8 +177,8 @@ class _Reading:
         before = inner.opened
         if outer.closing == 0x7D:
             before = inner.name[0]
-            if before < outer.start or self.text[inner.name[1] : inner.opened].strip(_BLANKS) != b":":
-                raise _malformed()
+            if before < outer.start or self.text[inner.name[1] : inner.opened].strip(BLANKS) != b":":
+                raise malformed()
         self._take_before(outer, before)
         if outer.closing == 0x5D:
             outer.items.append(inner.items)
@@ -202,10 +189,10 @@ class _Reading:
     def _take_before(self, container: _Container, end: int) -> None:
         if container.items is None:
             container.items = [] if container.closing == 0x5D else {}
-        piece = self.text[container.start : end].rstrip(_BLANKS)
+        piece = self.text[container.start : end].rstrip(BLANKS)
         if piece:
             if not piece.endswith(b","):
-                raise _malformed()
+                raise malformed()
             self._take(container, container.start + len(piece) - 1)
 
     def _go_on(self, container: _Container, at: int) -> None:
@@ -213,22 +200,5 @@ class _Reading:
         follows = self.text[at : at + 1]
         container.is_owed = follows == b","
         if not container.is_owed and follows != bytes((container.closing,)):
-            raise _malformed()
+            raise malformed()
         container.start = at + container.is_owed
-
-
-_TWICE = "an object has a member twice"
-
-
-def _malformed(whole: str = "body", reason: str = "its syntax is broken", place: str = "") -> Malformed:
-    return Malformed(f"the {whole} is not JSON as this gateway takes it: {reason}{place}")
-
-
-def _reason(message: str) -> str:
-    if message.startswith("Detected duplicate key"):
-        return _TWICE
-    if message.startswith("recursion limit"):
-        return "it is nested too deeply"
-    if message.startswith(("invalid unicode", "unexpected end of hex", "lone")):
-        return "a string is not valid Unicode"
-    return "its syntax is broken"

@@ -1,13 +1,14 @@
 """NDJSON: the lines of a bulk post, and the lines of its answer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from pydantic_core import to_json
 
 from app.api.body import validate
 from app.api.bulk_schemas import MAX_ID, MAX_NUMBER, BulkLine
-from app.api.json_text import parse
+from app.api.strict_json import parse
 from app.errors import Flaw, InvalidInput, Refusal, TooLarge, sentence
 from app.routing.route import Caps
 
@@ -25,15 +26,37 @@ class Line:
     refusal: Refusal | None = None
 
 
-def split(body: bytes, most: int) -> list[bytes]:
-    """The lines, of which the last one need not be ended; raises `InvalidInput` where there are none, or too many."""
-    count = body.count(b"\n") + (not body.endswith(b"\n"))
-    if not body:
-        raise InvalidInput("there must be at least one line", flaws=(Flaw("", "too_few", "there is no line"),))
-    if count > most:
-        flaw = Flaw("", "too_many", f"this has {count} lines")
-        raise InvalidInput(f"a bulk post may have at most {most} lines", flaws=(flaw,))
-    return body.split(b"\n", count)[:count]
+class Lines(Sequence[bytes]):
+    """The lines of a body, of which the last one need not be ended: cut out when they are asked for, since to cut a large body
+    at once would hold the event loop. Raises `InvalidInput` where there are none, or more than `most`.
+    """
+
+    def __init__(self, body: bytes | bytearray, most: int) -> None:
+        if not body:
+            raise InvalidInput("there must be at least one line", flaws=(Flaw("", "too_few", "there is no line"),))
+        self._body = body
+        self._starts = [0]
+        while (end := body.find(b"\n", self._starts[-1])) >= 0:
+            self._starts.append(end + 1)
+            if len(self._starts) > most + 1:
+                break
+        if self._starts[-1] < len(body):
+            self._starts.append(len(body) + 1)
+        if len(self) > most:
+            detail = f"a bulk post may have at most {most} lines"
+            raise InvalidInput(detail, flaws=(Flaw("", "too_many", "this has more lines"),))
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[bytes]: ...
+    def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        return bytes(self._body[self._starts[at] : self._starts[at + 1] - 1])
 
 
 def read_line(index: int, raw: bytes, caps: Caps) -> Line:

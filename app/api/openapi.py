@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from app.api.examples import REQUESTS
-from app.api.schemas import OpenAIProblem, Problem
+from app.api.schemas import Problem
 
 PROBLEMS = {
     400: "The bytes are not a request.",
@@ -41,15 +41,23 @@ def _problem(status: int, shape: type[BaseModel]) -> dict[str, Any]:
     return {"description": PROBLEMS[status], "content": {"application/problem+json": {"schema": schema}}}
 
 
-def documented(task: str, request: type[BaseModel], response: type[BaseModel], summary: str = "") -> dict[str, Any]:
-    """The arguments of a route whose handler reads and writes bytes by itself."""
+def documented(
+    task: str,
+    request: type[BaseModel],
+    response: type[BaseModel],
+    summary: str,
+    *,
+    answer: str = "The answers, in the order of the texts.",
+    shape: type[BaseModel] = Problem,
+    operation_id: str = "",
+) -> dict[str, Any]:
+    """The arguments of a route whose handler reads and writes bytes by itself; `shape` is that of its problems."""
     examples = {name: {"summary": name, "value": value} for name, value in REQUESTS[task].items()}
     body = {"schema": {"$ref": f"#/components/schemas/{request.__name__}"}, "examples": examples}
-    answer = {"model": response, "description": "The answers, in the order of the texts."}
     return {
-        "operation_id": task,
-        "summary": summary or None,
+        "operation_id": operation_id or task,
+        "summary": summary,
         "tags": ["tasks"],
-        "responses": {200: answer, **problems(shape=OpenAIProblem if task == "embeddings" else Problem)},
+        "responses": {200: {"model": response, "description": answer}, **problems(shape=shape)},
         "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": body}}},
     }

@@ -97,14 +97,13 @@ Items = Callable[[int, int], list[answers.Json]]
 def ranked(answer: Answer, body: RerankRequest, exchange: Exchange) -> tuple[answers.Json, int, Items, answers.Json]:
     """What comes before the results, how many they are, those from one place up to another, and what comes after them."""
     scores: list[float] = [row[0] for row in answer.rows["score"]]
-    remarks = list(answers.remarks(answer))
     best = nlargest(body.top_n or len(scores), range(len(scores)), scores.__getitem__)
 
     def result(at: int) -> answers.Json:
-        found = {"index": at, "relevance_score": round(scores[at], 6), **remarks[at]}
+        found = {"index": at, "relevance_score": round(scores[at], 6), **answers.remark(answer, at)}
         return {**found, "document": _shown(body.documents[at])} if body.return_documents else found
 
-    usage = answers.usage(exchange.characters, answer)
+    usage = answers.usage(exchange, answer)
     head = {"id": exchange.request_id, "model": answer.route.name, "version": answers.version(answer)}
     tail = {
         "usage": {**usage, "prompt_tokens": usage["tokens"], "total_tokens": usage["tokens"]},

@@ -59,13 +59,17 @@ def _number(value: object) -> str:
     """Raises `Malformed` where there are token ids, which OpenAI's own models take."""
     if not isinstance(value, list):
         return "one"
-    if value and isinstance(value[0], int | list):
+    if _is_of_tokens(value) or (value and _is_of_tokens(value[0])):
         raise Malformed(
             "this gateway takes texts and no tokens, since each model has its own: with LangChain, say"
             " check_embedding_ctx_length=False",
             flaws=(Flaw("/input", "tokens", "this must be a text or a list of texts"),),
         )
     return "several"
+
+
+def _is_of_tokens(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and type(value[0]) is int
 
 
 class EmbeddingsRequest(_Request):
@@ -195,6 +199,10 @@ class ModelCard(BaseModel):
     available: bool
     labels: dict[str, list[str]] | None = Field(None, description="Of each head; only when one model is asked for.")
     dimensions: int | None = Field(None, description="Of the model's vectors.")
+    shorter_dimensions: list[int] | None = Field(
+        None, description="What `dimensions` of `/v1/embeddings` may be besides; only of models that make vectors."
+    )
+    any_shorter_dimensions: bool | None = Field(None, description="Whether it may be any smaller number.")
     limits: ModelLimits
 
 

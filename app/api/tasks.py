@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from app.api import answers
 from app.api.body import BodyLimits, Parsed, read_json, timeout_of
+from app.api.inference_schemas import InferenceProblem
 from app.api.openapi import documented
 from app.api.presence import AsgiCaller
 from app.api.rerank import RerankRequest, RerankResponse, ranked
@@ -22,8 +23,10 @@ from app.api.schemas import (
     EmbeddingsResponse,
     EntitiesRequest,
     EntitiesResponse,
+    OpenAIProblem,
+    Problem,
 )
-from app.api.turns import AT_ONCE, written
+from app.api.turns import AT_ONCE, Pieces, written
 from app.calls.texts import Answer, Call
 from app.gateway import Gateway
 from app.telemetry.exchange import Exchange
@@ -52,13 +55,12 @@ async def _json(head: answers.Json, name: str, count: int, items: Items, tail: a
     """An object that has a list between its other members."""
     if count <= AT_ONCE:
         return Response(to_json({**head, name: items(0, count), **tail}), media_type="application/json")
-    parts = (to_json(head)[:-1], b',"%s":' % name.encode(), await written(count, items), b",", to_json(tail)[1:])
-    return Response(b"".join(parts), media_type="application/json")
+    return Pieces([to_json(head)[:-1] + b',"%s":[' % name.encode(), *await written(count, items), b"]," + to_json(tail)[1:]])
 
 
 async def _answered(answer: Answer, exchange: Exchange, results: Items, **more: Any) -> Response:
     named = {"model": answer.route.name, "version": answers.version(answer), **more}
-    return await _json(named, "results", exchange.inputs, results, {"usage": answers.usage(exchange.characters, answer)})
+    return await _json(named, "results", exchange.inputs, results, {"usage": answers.usage(exchange, answer)})
 
 
 @router.post("/v1/classify", **documented("classify", ClassifyRequest, ClassifyResponse, "Sort texts into a model's labels"))
@@ -87,7 +89,10 @@ async def entities(request: Request) -> Response:
     return await _answered(answer, request.state.exchange, found)
 
 
-@router.post("/v1/embeddings", **documented("embeddings", EmbeddingsRequest, EmbeddingsResponse, "Turn texts into vectors"))
+@router.post(
+    "/v1/embeddings",
+    **documented("embeddings", EmbeddingsRequest, EmbeddingsResponse, "Turn texts into vectors", shape=OpenAIProblem),
+)
 async def embeddings(request: Request) -> Response:
     """Turn texts into vectors; OpenAI's request and answer, so that its SDKs work by changing the base URL."""
     body = await _read(request, EmbeddingsRequest)
@@ -113,7 +118,7 @@ async def embeddings(request: Request) -> Response:
             for at, row in enumerate(vectors, start)
         ]
 
-    tokens = answers.usage(0, answer)["tokens"] or 0
+    tokens = request.state.exchange.tokens
     tail = {"model": body.model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
     return await _json({"object": "list"}, "data", len(rows), data, tail)
 
@@ -132,8 +137,13 @@ async def analyze(request: Request) -> Response:
     return await _answered(answer, request.state.exchange, results, embedding_model=embedding_model)
 
 
-@router.post("/v2/rerank", include_in_schema=False)  # where Cohere's newer clients ask
-@router.post("/v1/rerank", **documented("rerank", RerankRequest, RerankResponse, "Order documents by how well they answer"))
+def _rerank(summary: str, operation_id: str, shape: type[BaseModel]) -> dict[str, Any]:
+    answer = "The documents, the most relevant first."
+    return documented("rerank", RerankRequest, RerankResponse, summary, answer=answer, shape=shape, operation_id=operation_id)
+
+
+@router.post("/v2/rerank", **_rerank("The same, where Cohere's newer clients ask", "rerank_for_cohere", InferenceProblem))
+@router.post("/v1/rerank", **_rerank("Order documents by how well they answer", "rerank", Problem))
 async def rerank(request: Request) -> Response:
     """Order documents by how well they answer a query; the request and answer of Cohere's and Jina's clients."""
     body = await _read(request, RerankRequest)

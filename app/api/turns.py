@@ -1,23 +1,66 @@
-"""A large answer is written in turns, so that it holds the event loop no longer than a small one."""
+"""What is large is worked on in turns, so that it holds the event loop no longer than what is small."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
 from pydantic_core import to_json
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 AT_ONCE = 16
-_TURN_SECONDS = 0.002
+TURN_SECONDS = 0.002
+_PIECE_BYTES = 64 * 1024
 
 
-async def written(count: int, items: Callable[[int, int], list[Any]]) -> bytes:
-    """The JSON list of `count` items; `items` makes those from one place up to another."""
-    pieces = []
-    began = monotonic()
-    for start in range(0, count, AT_ONCE):
-        pieces.append(to_json(items(start, min(start + AT_ONCE, count)))[1:-1])
-        if monotonic() - began > _TURN_SECONDS:
+class Turn:
+    """Begins when it is made, and again whenever it was given up."""
+
+    __slots__ = ("_began",)
+
+    def __init__(self) -> None:
+        self._began = monotonic()
+
+    async def pause(self) -> None:
+        """Lets others go first, where it has lasted for long enough."""
+        if monotonic() - self._began > TURN_SECONDS:
             await asyncio.sleep(0)
-            began = monotonic()
-    return b"[%s]" % b",".join(pieces)
+            self._began = monotonic()
+
+
+async def written(count: int, items: Callable[[int, int], list[Any]]) -> list[bytes]:
+    """The items of a JSON list, in pieces that one after the other are its text without its brackets; `items` makes those from
+    one place up to another.
+    """
+    pieces, held, size = [], [], 0
+    turn = Turn()
+    for start in range(0, count, AT_ONCE):
+        held.append(to_json(items(start, min(start + AT_ONCE, count)))[1:-1])
+        size += len(held[-1])
+        if size >= _PIECE_BYTES:
+            pieces.append(b",".join(held) + b",")
+            held, size = [], 0
+        await turn.pause()
+    if held:
+        pieces.append(b",".join(held))
+    elif pieces:
+        pieces[-1] = pieces[-1][:-1]
+    return pieces
+
+
+class Pieces(Response):
+    """JSON that is sent as it was written, since to join a large one would hold the event loop."""
+
+    media_type = "application/json"
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        super().__init__(headers={"content-length": str(sum(map(len, pieces)))})
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        for piece in self._pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.sleep(0)  # or what is under way would leave as one
+        await send({"type": "http.response.body", "body": b""})

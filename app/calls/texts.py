@@ -16,8 +16,10 @@ from app.triton.ensemble import Ensemble
 from app.triton.query import Texts
 from app.triton.tensor import Rows
 
-Part = tuple[str, dict[str, Rows]]
-"""The version that answered a part of the texts, and its rows by role."""
+_PART_CHARACTERS = 256 * 1024
+"""Of a part of several texts, so that it is written in a moment."""
+_WINDOW_PARTS = 64
+"""Among so many parts' texts those of like length are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +61,18 @@ class Call:
         """In as many parts as the ensemble's batch size makes of the texts."""
         started = monotonic()
         query = None if self.query is None else self.query.encode()
-        whole = Texts(ensemble, roles, [text.encode() for text in self.texts], query)
-        version, rows = await (passage.ask(whole) if whole.size <= ensemble.max_batch else _split(whole, passage))
-        passage.exchange.triton = monotonic() - started
-        answer = Answer(route, ensemble, version, rows)
-        passage.exchange.tokens = sum(count or 0 for count in answer.column("tokens"))
-        flaws = dict(_flaws(self, answer))
-        if not flaws:
-            return answer
-        if not self.lenient:
-            raise InvalidInput("an input can't be answered as asked", flaws=tuple(islice(flaws.values(), MAX_FLAWS)))
-        return replace(answer, flaws=flaws)
+        exchange = passage.exchange
+        asking = _Asking(self, ensemble, roles, query, passage)
+        if len(self.texts) <= ensemble.max_batch and exchange.characters <= _PART_CHARACTERS:
+            rows = await asking.part(range(len(self.texts)))
+        else:
+            rows = await asking.parts()
+        exchange.triton = monotonic() - started
+        answer = Answer(route, ensemble, asking.version, rows, asking.flaws)
+        if answer.flaws and not self.lenient:
+            flaws = (answer.flaws[at] for at in sorted(answer.flaws))
+            raise InvalidInput("a text can't be answered as asked", flaws=tuple(islice(flaws, MAX_FLAWS)))
+        return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +99,62 @@ class Answer:
         return [None] * size if rows is None else [row[0] for row in rows]
 
 
-async def _split(whole: Texts, passage: Passage) -> Part:
-    """Texts of like length travel together, since each part is padded to its longest."""
-    texts, size = whole.texts, whole.ensemble.max_batch
-    order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
-    parts = [order[at : at + size] for at in range(0, len(order), size)]
-    turns = asyncio.Semaphore(passage.parallelism)
+@dataclass(slots=True)
+class _Asking:
+    """Asks for the texts of a call, part by part: so that no step takes the longer, the more texts there are."""
 
-    async def run(part: list[int]) -> Part:
-        async with turns:
-            return await passage.ask(replace(whole, texts=[texts[at] for at in part]))
+    call: Call
+    ensemble: Ensemble
+    roles: tuple[str, ...]
+    query: bytes | None
+    passage: Passage
+    version: str = ""
+    flaws: dict[int, Flaw] = field(default_factory=dict)
 
-    tasks = [asyncio.ensure_future(run(part)) for part in parts]
-    try:
-        answers = await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-    return answers[0][0], {role: _merged(role, parts, answers) for role in answers[0][1]}
+    async def part(self, places: Sequence[int]) -> dict[str, Rows]:
+        """The rows of the texts at these places."""
+        texts = [self.call.texts[at].encode() for at in places]
+        self.version, rows = await self.passage.ask(Texts(self.ensemble, self.roles, texts, self.query))
+        if "tokens" in rows:
+            self.passage.exchange.tokens += sum([row[0] for row in rows["tokens"]])
+        if not self.call.truncate or any(rows.get("error", ())):
+            self.flaws.update(_flaws(self.call, rows, places))
+        return rows
+
+    async def parts(self) -> dict[str, Rows]:
+        """The rows of all texts."""
+        whole: dict[str, Rows] = {}
+        parts = _parted(self.call.texts, self.ensemble.max_batch)
+
+        async def work() -> None:
+            for places in parts:
+                for role, rows in (await self.part(places)).items():
+                    merged = whole.setdefault(role, [None] * len(self.call.texts))
+                    for at, row in zip(places, rows, strict=True):
+                        merged[at] = row
+
+        tasks = [asyncio.ensure_future(work()) for _ in range(self.passage.parallelism)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return whole
 
 
-def _merged(role: str, parts: list[list[int]], answers: Sequence[Part]) -> Rows:
-    merged: Rows = [None] * sum(map(len, parts))
-    for part, (_, rows) in zip(parts, answers, strict=True):
-        for at, row in zip(part, rows[role], strict=True):
-            merged[at] = row
-    return merged
+def _parted(texts: Sequence[str], most: int) -> Iterator[list[int]]:
+    """Places in parts of up to `most`. Texts of like length travel together, since each part is padded to its longest."""
+    window = most * _WINDOW_PARTS
+    for start in range(0, len(texts), window):
+        part: list[int] = []
+        room = _PART_CHARACTERS
+        for at in sorted(range(start, min(start + window, len(texts))), key=lambda at: len(texts[at])):
+            room -= len(texts[at])
+            if part and (len(part) == most or room < 0):
+                yield part
+                part, room = [], _PART_CHARACTERS - len(texts[at])
+            part.append(at)
+        yield part
 
 
 def _refuse_length(asked: int, route: Route, ensemble: Ensemble) -> None:
@@ -154,12 +187,12 @@ def _roles(call: Call, ensemble: Ensemble) -> tuple[str, ...]:
     return tuple(role for role in ensemble.outputs if role in call.features or role not in heads)
 
 
-def _flaws(call: Call, answer: Answer) -> Iterator[tuple[int, Flaw]]:
-    """Which items can't be answered as asked, and why."""
+def _flaws(call: Call, rows: Mapping[str, Rows], places: Sequence[int]) -> Iterator[tuple[int, Flaw]]:
+    """Which of the texts at these places can't be answered as asked, and why."""
     if not call.truncate:
-        for at, truncated in enumerate(answer.column("truncated")):
+        for at, (truncated,) in zip(places, rows["truncated"], strict=True):
             if truncated:
                 yield at, Flaw(call.pointer(at), "too_long_for_model", "the model would cut this text, and truncate is false")
-    for at, error in enumerate(answer.rows.get("error", ())):
+    for at, error in zip(places, rows.get("error", ()), strict=False):
         if error:
             yield at, Flaw(call.pointer(at), "refused_by_model", "the model can't read this text")

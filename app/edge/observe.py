@@ -8,8 +8,8 @@ from time import monotonic
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.edge.compressed import Compressed, coding_for
 from app.edge.cross_origin import CrossOrigin
-from app.edge.gzip import Gzip, asks_for_gzip
 from app.edge.problem import send_problem
 from app.errors import ClientClosed, Internal, Refusal
 from app.telemetry.exchange import Exchange
@@ -56,8 +56,8 @@ class Observe:
         if span is not None:
             exchange.trace_id = span.trace_id
         accepted = headers.get(b"accept-encoding")
-        if accepted is not None and self._gzip_least and asks_for_gzip(accepted):
-            send = Gzip(send, self._gzip_least)
+        if accepted is not None and self._gzip_least and (coding := coding_for(accepted)):
+            send = Compressed(send, self._gzip_least, coding)
         answer = _Answer(
             send, exchange, self._cross_origin.fields(headers) if self._cross_origin else (), closing=self._draining()
         )

@@ -34,13 +34,13 @@ class Caps:
     def admit(self, texts: Sequence[Sized], field: str, pointer: Callable[[int], str]) -> int:
         """The characters of all texts together; raises `InvalidInput` that points to what is outside the caps."""
         if not texts:
-            raise _outside(field, "too_few", "there must be at least one input")
+            raise _outside(field, "too_few", f"{_member(field)} must hold at least one text")
         if len(texts) > self.inputs:
-            raise _outside(field, "too_many", f"this model takes at most {self.inputs} inputs in a request")
-        lengths = [len(text) for text in texts]
+            raise _outside(field, "too_many", f"{_member(field)} may hold at most {self.inputs} texts for this model")
+        lengths = list(map(len, texts))
         if max(lengths) > self.characters_per_input or (min(lengths) == 0 and not self.allow_empty):
             flaws = tuple(islice(self._flaws(lengths, pointer), MAX_FLAWS))
-            raise InvalidInput("an input is outside this model's rules", flaws=flaws)
+            raise InvalidInput("a text is outside this model's rules", flaws=flaws)
         total = sum(lengths)
         if total > self.characters:
             raise _outside(field, "too_long", f"this model takes at most {self.characters} characters in a request")
@@ -67,6 +67,10 @@ class Caps:
                 yield Flaw(pointer(at), "too_long", f"at most {self.characters_per_input} characters; this has {length}")
             elif length == 0 and not self.allow_empty:
                 yield Flaw(pointer(at), "empty", "this model takes no empty text")
+
+
+def _member(field: str) -> str:
+    return field.rpartition("/")[2]
 
 
 def _outside(field: str, code: str, detail: str) -> InvalidInput:

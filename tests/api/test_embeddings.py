@@ -71,6 +71,28 @@ async def test_token_ids_are_refused_with_the_way_out(staged: RunningGateway, to
     assert "check_embedding_ctx_length=False" in problem.detail
 
 
+@pytest.mark.parametrize("nested", [[[CANARY]], [[]], [True], [{"text": CANARY}], [1.5]])
+async def test_what_is_neither_texts_nor_tokens_is_said_to_be_no_text(staged: RunningGateway, nested: list[Any]) -> None:
+    answer = await staged.post("/v1/embeddings", {"model": "vectors", "input": nested})
+    problem = assert_problem(answer, 422, "invalid_input", "/input/0")
+    assert [flaw.detail for flaw in problem.errors or ()] == ["This must be a string."]
+
+
+@pytest.mark.parametrize(
+    ("model", "lengths"), [("vectors", (8, [], False)), ("cut", (8, [2, 4], False)), ("cut-anywhere", (8, [], True))]
+)
+async def test_a_model_s_card_says_how_its_vectors_may_be_cut(
+    staged: RunningGateway, stage: FakeTriton, model: str, lengths: tuple[object, ...]
+) -> None:
+    card = (await staged.get(f"/v1/models/{model}")).json()
+    assert (card["dimensions"], card["shorter_dimensions"], card["any_shorter_dimensions"]) == lengths
+    assert card in (await staged.get("/v1/models")).json()["data"]
+
+
+async def test_a_model_without_vectors_says_nothing_of_cutting_them(staged: RunningGateway, stage: FakeTriton) -> None:
+    assert "shorter_dimensions" not in (await staged.get("/v1/models/words")).json()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def sdk(gateway: RunningGateway) -> AsyncIterator[openai.AsyncOpenAI]:
     key = gateway.tenants.keys["open"]

@@ -138,6 +138,16 @@ async def test_what_is_wrong_is_pointed_to(
     assert not stage.asked
 
 
+@pytest.mark.parametrize(
+    ("documents", "said"), [([], "Documents must hold at least one text."), (["a"] * 10_001, "Documents may")]
+)
+async def test_what_is_wrong_is_said_in_the_words_of_the_request(
+    staged: RunningGateway, stage: FakeTriton, documents: list[str], said: str
+) -> None:
+    answer = await staged.post("/v1/rerank", {"model": "pairs", "query": "q", "documents": documents})
+    assert assert_problem(answer, 422, "invalid_input", "/documents").detail.startswith(said)
+
+
 async def test_a_document_that_would_be_cut_is_refused_where_nothing_may_be(staged: RunningGateway, stage: FakeTriton) -> None:
     async def cutting(request: pb.ModelInferRequest, context: grpc.aio.ServicerContext) -> pb.ModelInferResponse:
         response = stage.well_formed(request)

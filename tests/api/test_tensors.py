@@ -12,7 +12,7 @@ from tritonclient.http._utils import _get_inference_request
 from tritonclient.utils import triton_to_np_dtype
 
 from app.api.inference_schemas import InferRequest
-from app.api.json_text import parse
+from app.api.strict_json import parse
 from app.api.tensors import parted, read_request, write_answer
 from app.errors import InvalidInput, Malformed, Refusal
 from app.triton.datatype import DATATYPES, unpack_numbers

@@ -1,4 +1,4 @@
-"""Gzip, in both directions."""
+"""Compressed answers and compressed bodies."""
 
 import gzip
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.edge.gzip import asks_for_gzip
+from app.edge.compressed import coding_for
 from app.edge.inflated import inflated
 from app.errors import Malformed
 from tests.edge.raw import connected, head
@@ -17,31 +17,34 @@ from tests.gateway.problems import CANARY, assert_problem
 from tests.gateway.process import RunningGateway
 
 ASKS = [
-    (b"gzip", True),
-    (b"gzip, deflate, br, zstd", True),
-    (b"x-gzip", True),
-    (b"*", True),
-    (b"GZIP ; q=0.5", True),
-    (b"br, *;q=0.1", True),
-    (b"identity;q=0.5, gzip;q=0.5", True),
-    (b"identity, gzip;q=0.5", False),
-    (b"", False),
-    (b"identity", False),
-    (b"br", False),
-    (b"gzip;q=0", False),
-    (b"*, gzip;q=0", False),
-    (b"gzip;q=0.000", False),
-    (b"gzip;q=", False),
-    (b"gzip;q=nan", False),
-    (b"gzip;level=1", False),
-    (b"notgzip", False),
-    (b"\xff;q=\xff", False),
+    (b"gzip", "gzip"),
+    (b"gzip, deflate, br, zstd", "zstd"),
+    (b"gzip;q=0.9, zstd;q=0.8", "gzip"),
+    (b"zstd;q=0, gzip;q=0.5", "gzip"),
+    (b"gzip;q=0, *;q=0.5", "zstd"),
+    (b"x-gzip", "gzip"),
+    (b"*", "zstd"),
+    (b"GZIP ; q=0.5", "gzip"),
+    (b"br, *;q=0.1", "zstd"),
+    (b"identity;q=0.5, gzip;q=0.5", "gzip"),
+    (b"identity, gzip;q=0.5, zstd;q=0.9", ""),
+    (b"", ""),
+    (b"identity", ""),
+    (b"br", ""),
+    (b"gzip;q=0", ""),
+    (b"*;q=0", ""),
+    (b"gzip;q=0.000", ""),
+    (b"gzip;q=", ""),
+    (b"gzip;q=nan", ""),
+    (b"gzip;level=1", ""),
+    (b"notgzip", ""),
+    (b"\xff;q=\xff", ""),
 ]
 
 
-@pytest.mark.parametrize(("field", "asked"), ASKS)
-def test_who_asks_for_gzip(field: bytes, asked: bool) -> None:
-    assert asks_for_gzip(field) is asked
+@pytest.mark.parametrize(("field", "coding"), ASKS)
+def test_who_asks_for_which_coding(field: bytes, coding: str) -> None:
+    assert coding_for(field) == coding
 
 
 TEXTS = ["x" * (at % 90 + 1) for at in range(300)]
@@ -54,10 +57,11 @@ async def post(gateway: RunningGateway, body: bytes, **headers: str) -> Any:
     return await gateway.client.post("/v1/classify", content=body, headers={**gateway.tenants.authorization("open"), **fields})
 
 
-async def test_a_large_answer_is_compressed_for_who_asks(staged: RunningGateway, stage: FakeTriton) -> None:
-    plain, small = [await post(staged, BODY, accept_encoding=coding) for coding in ("identity", "gzip")]
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+async def test_a_large_answer_is_compressed_for_who_asks(staged: RunningGateway, stage: FakeTriton, coding: str) -> None:
+    plain, small = [await post(staged, BODY, accept_encoding=wish) for wish in ("identity", coding)]
     assert "content-encoding" not in plain.headers
-    assert small.headers["content-encoding"] == "gzip"
+    assert small.headers["content-encoding"] == coding
     assert plain.json() == small.json()
     assert int(small.headers["content-length"]) < int(plain.headers["content-length"]) / 5
     for answer in (plain, small):
@@ -68,9 +72,10 @@ async def test_a_small_answer_is_left_as_it_is(staged: RunningGateway, stage: Fa
     assert "content-encoding" not in (await post(staged, FEW, accept_encoding="gzip")).headers
 
 
-async def test_a_very_large_answer_is_compressed_beside_the_event_loop(staged: RunningGateway, stage: FakeTriton) -> None:
-    answer = await post(staged, json.dumps({"model": "words", "inputs": ["a"] * 6000}).encode(), accept_encoding="gzip")
-    assert (answer.status_code, answer.headers["content-encoding"]) == (200, "gzip")
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+async def test_a_very_large_answer_is_compressed_piece_by_piece(staged: RunningGateway, stage: FakeTriton, coding: str) -> None:
+    answer = await post(staged, json.dumps({"model": "words", "inputs": ["a"] * 6000}).encode(), accept_encoding=coding)
+    assert (answer.status_code, answer.headers["content-encoding"]) == (200, coding)
     assert len(answer.content) > 64 * 1024
     assert len(answer.json()["results"]) == 6000
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.api import json_text
+from app.api import json_text, strict_json, turns
 from app.edge import perimeter, wire
 from tests.fakes.triton import FakeTriton
 from tests.gateway.process import RunningGateway
@@ -14,11 +14,12 @@ TEXT = (Path(__file__).resolve().parents[2] / "docs" / "http.md").read_text(enco
 NUMBERS = {
     "at most {} fields": wire._MAX_FIELDS,
     "At most {} bytes for the path": perimeter._URI_BYTES,
-    "at most {} levels": json_text._DEEPEST,
+    "at most {} levels": strict_json.DEEPEST,
     "no string of more than {} bytes": json_text.STRING_BYTES,
+    "no more than {} blanks": json_text._IDLE_BYTES,
     "t most {} strings, lists and objects": json_text._MOST_VALUES,
     "at most {} times their content": wire._FRAMING,
-    "in turns of {} ms": int(json_text._TURN_SECONDS * 1000),
+    "in turns of {} ms": int(turns.TURN_SECONDS * 1000),
 }
 
 

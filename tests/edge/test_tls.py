@@ -12,6 +12,7 @@ import pytest_asyncio
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
 from pydantic import ValidationError
 
+from app.alive import answers
 from app.edge.certificate import Certificate, CertificateFiles, CertificateUnusable
 from app.settings import Settings
 from tests.edge.raw import Line, connected, head
@@ -87,6 +88,16 @@ async def test_the_api_speaks_tls_and_nothing_else(sealed: RunningGateway) -> No
         await line.send(head("GET /livez"))
         assert await line.is_closed()
     assert '"level":"error"' not in sealed.log()
+
+
+async def test_a_container_s_healthcheck_asks_by_tls_too(sealed: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONCH_LISTEN", f"0.0.0.0:{sealed.address.port}")
+    with pytest.raises(OSError, match="closed connection"):
+        await asyncio.to_thread(answers)
+    monkeypatch.setenv("CONCH_TLS_CERT_FILE", "api.crt")
+    assert await asyncio.to_thread(answers)
+    assert await asyncio.to_thread(answers, "/readyz")
+    assert not await asyncio.to_thread(answers, "/nowhere")
 
 
 async def test_a_head_that_is_refused_is_answered_through_tls_too(sealed: RunningGateway, wardrobe: Wardrobe) -> None:

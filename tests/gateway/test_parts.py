@@ -9,6 +9,7 @@ import grpc.aio
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
+from app.calls.texts import _PART_CHARACTERS, _parted
 from tests.fakes.triton import FakeTriton, aborting, put
 from tests.gateway.problems import CANARY, assert_problem
 from tests.gateway.process import RunningGateway
@@ -90,3 +91,14 @@ async def test_many_callers_at_once_are_answered_each_with_their_own(gateway: Ru
         return [result["tokens"] for result in answer.json()["results"]] == [len(text) for text in texts]
 
     assert all(await asyncio.gather(*map(ask, range(200))))
+
+
+@pytest.mark.parametrize("most", [1, 4, 64])
+def test_parts_are_within_their_bounds_and_hold_each_text_once(most: int) -> None:
+    texts = ["x" * (at * 7_919 % 100_000) for at in range(150)] + ["y" * 300_000, ""]
+    parts = list(_parted(texts, most))
+    assert sorted(at for part in parts for at in part) == list(range(len(texts)))
+    for part in parts:
+        assert len(part) <= most
+        assert len(part) == 1 or sum(len(texts[at]) for at in part) <= _PART_CHARACTERS
+        assert [len(texts[at]) for at in part] == sorted(len(texts[at]) for at in part)

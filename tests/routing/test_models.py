@@ -23,7 +23,8 @@ async def test_a_foreign_ensemble_s_smaller_batch_is_respected(gateway: RunningG
 
 async def test_a_tenant_is_told_of_its_own_models_only(gateway: RunningGateway) -> None:
     everything = {card["id"] for card in (await gateway.get("/v1/models")).json()["data"]}
-    assert everything == {"noop", "echo", "sleepy", "faulty", "questions", "identity", "head-of-noop"}
+    seen = {f"seen-{task}" for task in ("classify", "entities", "embeddings", "analyze", "rerank", "infer")}
+    assert everything == {"noop", "echo", "sleepy", "faulty", "questions", "identity", "head-of-noop", *seen}
     assert [card["id"] for card in (await gateway.get("/v1/models", tenant="some")).json()["data"]] == ["noop"]
 
 

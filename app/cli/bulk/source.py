@@ -3,16 +3,19 @@
 import csv
 import gzip
 import hashlib
-import importlib
 import io
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from zstandard import ZstdError
+
+from app.cli.bulk.zstd import ZstdFile
 
 _LONGEST = 8 * 1024 * 1024
 """Bytes of a line that are sent at most; no gateway takes so many, and says so."""
@@ -70,7 +73,7 @@ class Source:
         with nullcontext() if self.is_stream else raw, _inflated(raw, self.path.suffix) as file:
             try:
                 yield from self._rows(file) if self._separator else self._lines(file)
-            except (EOFError, gzip.BadGzipFile, zlib.error, csv.Error) as error:
+            except (EOFError, gzip.BadGzipFile, zlib.error, ZstdError, csv.Error) as error:
                 raise SourceUnusable(f"{self.path}: {error}") from error
 
     def _lines(self, file: BinaryIO) -> Iterator[tuple[bytes, Row]]:
@@ -110,12 +113,6 @@ class Source:
 def _inflated(raw: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:
     if suffix == ".gz":
         return gzip.open(raw)  # type: ignore[return-value]
-    return _zstd()(raw) if suffix == ".zst" else nullcontext(raw)
-
-
-def _zstd() -> Callable[[BinaryIO], AbstractContextManager[BinaryIO]]:
-    try:
-        opened: Callable[[BinaryIO], AbstractContextManager[BinaryIO]] = importlib.import_module("compression.zstd").open
-    except ImportError:
-        raise SourceUnusable("this Python can't read .zst (3.14 can): zstd -dc FILE | conch bulk - --output OUT …") from None
-    return opened
+    if suffix == ".zst":
+        return io.BufferedReader(ZstdFile(raw))
+    return nullcontext(raw)
