@@ -13,6 +13,7 @@ def status(house: House) -> dict[str, Any]:
     return {
         "ready": survey.ready,
         "limiter": house.limiter.mode if house.limiter else "degraded",
+        "limiter_trouble": house.limiter.trouble if house.limiter else "",
         "replicas": house.limiter.replicas if house.limiter else 1,
         "files": _reloads(house),
         "issuers": {name: {"keys": len(keys), "failures": keys.failures} for name, keys in house.jwks()},
@@ -56,15 +57,20 @@ def read_gauges(house: House) -> None:
     for file, reloads in _reloads(house).items():
         metrics.generation.labels(file).set(reloads["generation"])
         metrics.reload_failures.labels(file).set(reloads["failures"])
+        metrics.refused.labels(file).set(bool(reloads["refused"]))
     metrics.jwks_failures.clear()
     for name, keys in house.jwks():
         metrics.jwks_failures.labels(name).set(keys.failures)
 
 
-def _reloads(house: House) -> dict[str, dict[str, int]]:
+def _reloads(house: House) -> dict[str, dict[str, Any]]:
     """Of each file that is read again while the process runs."""
-    editions = (("tenants", house.directory), ("tokens", house.issuers))
-    counts = {file: {"generation": edition.generation, "failures": edition.failures} for file, edition in editions if edition}
-    if house.survey is not None:
-        counts["routes"] = {"generation": house.survey.generation, "failures": house.survey.reload_failures}
-    return counts
+    editions = {"tenants": house.directory, "tokens": house.issuers}
+    told = {file: _told(each.generation, each.failures, each.refused) for file, each in editions.items() if each}
+    if survey := house.survey:
+        told["routes"] = _told(survey.generation, survey.reload_failures, survey.refused)
+    return told
+
+
+def _told(generation: int, failures: int, refused: str) -> dict[str, Any]:
+    return {"generation": generation, "failures": failures, "refused": refused}

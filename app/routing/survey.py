@@ -37,6 +37,8 @@ class Survey:
         self.ready = False
         self.generation = 1
         self.reload_failures = 0
+        self.refused = ""
+        """Why the file, as it is now, can't be used."""
         self._path = path
         self._stamp = _stamp(path)
         self._findings = Findings()
@@ -105,11 +107,13 @@ class Survey:
             self.routes = await asyncio.to_thread(read_chart, self._path)
         except RoutesInvalid as invalid:
             self.reload_failures += 1
-            log.error("routes not reloaded, the former ones stay: %s", " | ".join(invalid.faults))
+            self.refused = " | ".join(invalid.faults)
+            log.error("routes not reloaded, the former ones stay: %s", self.refused)
             return
         self.generation += 1
+        self.refused = ""
         self._findings = Findings()  # what is being examined now is written into the former ones, and forgotten
-        log.info("routes reloaded: generation %d, %d routes", self.generation, len(self.routes))
+        log.info("routes reloaded: %d in generation %d", len(self.routes), self.generation)
 
     async def _examine(self, endpoint: Endpoint) -> None:
         began = monotonic()

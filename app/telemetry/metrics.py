@@ -79,6 +79,7 @@ class Metrics:
         self.model_served = gauge("conch_model_served", "1 while a model can be served.", "model", "required")
         self.generation = gauge("conch_config_generation", "Loads of a file that succeeded.", "file")
         self.reload_failures = gauge("conch_config_reload_failures", "Loads of a file that were refused.", "file")
+        self.refused = gauge("conch_config_refused", "1 while a file, as it is now, is refused.", "file")
         self.certificates = gauge("conch_certificate_expires_seconds", "Unix time at which a certificate expires.", "file")
         self.lag = gauge("conch_event_loop_lag_seconds", "How late the event loop woke up: the worst of 15 seconds.")
         self.gc = histogram("conch_gc_pause_seconds", "Pauses of the garbage collector.", "generation", bounds=_PAUSES)

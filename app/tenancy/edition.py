@@ -15,12 +15,15 @@ Content = TypeVar("Content", bound=Sized)
 
 
 class Edition(Generic[Content]):
-    """`generation` counts what was taken into use, `failures` the reloads that changed nothing because a file was bad."""
+    """`generation` counts what was taken into use, `failures` the reloads that changed nothing because a file was bad.
+    `refused` says why the file, as it is now, can't be used; nothing, where it can.
+    """
 
     def __init__(self, name: str, path: Path, read: Callable[[Path], Content]) -> None:
         """`read` raises `TenantsInvalid`, and so does this."""
         self.generation = 1
         self.failures = 0
+        self.refused = ""
         self._name = name
         self._path = path
         self._read = read
@@ -50,10 +53,12 @@ class Edition(Generic[Content]):
             self.content = await asyncio.to_thread(self._read, self._path)
         except TenantsInvalid as error:
             self.failures += 1
+            self.refused = str(error.faults[0])
             more = f" (and {len(error.faults) - 1} more)" if len(error.faults) > 1 else ""
-            _log.error("%s not reloaded, those in use stay: %s%s", self._name, error.faults[0], more)
+            _log.error("%s not reloaded, those in use stay: %s%s", self._name, self.refused, more)
         else:
             self.generation += 1
+            self.refused = ""
             taken(self.content)
             _log.info("%s reloaded: %d in generation %d", self._name, len(self.content), self.generation)
 

@@ -185,6 +185,12 @@ def test_dashboards_and_rules_are_passed_on_as_they_are() -> None:
     assert rules == [yaml.safe_load(file.read_text()) for file in sorted(CHART.glob("files/rules/*.yaml"))]
 
 
+def test_alerts_lead_to_where_the_runbook_is_read() -> None:
+    rules = str(rendered("everything", "--set=monitoring.runbook=https://wiki.example/conch"))
+    assert "'runbook_url': 'https://wiki.example/conch#conchdown'" in rules
+    assert "docs/runbook.md#" not in rules
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_who_installs_is_told_what_to_look_at_and_what_is_open(case: str) -> None:
     (name,) = {deployment["metadata"]["name"] for part, deployment in of(case, "Deployment").items() if part == "gateway"}

@@ -78,9 +78,20 @@ async def test_the_routes_are_read_again_when_they_change_and_a_bad_file_changes
             await asyncio.sleep(0.05)
     assert (await gateway.classify(CANARY, model="added")).status_code == 200
     assert "routes not reloaded" in gateway.log()
+    assert "routes.broken.task" in (await gateway.status())["files"]["routes"]["refused"]
+    await refused(gateway, 1)
 
     house.routes.write_text(good)
     await house.becomes("added", 404)
+    assert (await gateway.status())["files"]["routes"]["refused"] == ""
+    await refused(gateway, 0)
+
+
+async def refused(gateway: RunningGateway, value: int) -> None:
+    """What an alert looks at, which follows within a second."""
+    async with asyncio.timeout(10):
+        while await gateway.count("conch_config_refused", file="routes") != value:
+            await asyncio.sleep(0.05)
 
 
 async def test_a_model_that_one_endpoint_unloads_is_served_by_the_other(house: House) -> None:

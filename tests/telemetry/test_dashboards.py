@@ -38,6 +38,15 @@ def test_every_alert_has_a_section_in_the_runbook_and_every_section_an_alert() -
         assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
 
 
+def test_what_is_held_back_for_another_alert_are_alerts_that_there_are() -> None:
+    alerts = [rule["alert"] for rule in rules() if "alert" in rule]
+    [written] = re.findall(r"^```yml\n(inhibit_rules:.*?)^```", RUNBOOK, re.MULTILINE | re.DOTALL)
+    for rule in yaml.safe_load(written)["inhibit_rules"]:
+        for matcher in (*rule["source_matchers"], *rule["target_matchers"]):
+            for name in re.split(r" =~? ", matcher)[1].strip('"').split("|"):
+                assert any(re.fullmatch(name, alert) for alert in alerts), name
+
+
 def test_no_query_asks_for_a_metric_that_nobody_has() -> None:
     ours = {name for each in Metrics().registry.instruments for name in _samples(each.name, each.kind)}
     recorded = {rule["record"] for rule in rules() if "record" in rule}

@@ -241,10 +241,12 @@ async def test_a_changed_file_is_taken_up_and_a_bad_one_changes_nothing(file: Pa
         remove(file)
         await settled(lambda: directory.failures == 2)
         assert directory.authenticate(OTHER_KEY) is not None
+        assert "there is no such file" in directory.refused
 
         rename(write(file.with_suffix(".new"), tenants(acme(key()))), file)
         await settled(lambda: directory.generation == 3)
         assert directory.authenticate(KEY) is not None
+        assert not directory.refused
     assert [record.levelname for record in caplog.records] == ["INFO", "ERROR", "ERROR", "INFO"]
     assert f"{file}:5: tenants.b.plan: is missing (and 1 more)" in caplog.text
 
