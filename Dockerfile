@@ -96,5 +96,5 @@ CMD ["models", "publish", "--help"]
 
 FROM runtime AS gateway
 EXPOSE 8080 8081
-HEALTHCHECK --interval=10s --timeout=5s --start-period=20s CMD ["python", "-c", "__import__('urllib.request').request.urlopen('http://127.0.0.1:8080/livez',timeout=4)"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=20s CMD ["python", "-m", "app.alive"]
 CMD ["serve"]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 from dataclasses import replace
@@ -63,6 +64,7 @@ def serve(settings: Settings) -> None:
     configure_logs(settings.log_level)
     for sentence in strangers(os.environ):
         log.warning(sentence)
+    make_room(settings.max_connections)
     house = House.build(settings)
     limits = WireLimits(
         settings.max_header_bytes,
@@ -107,6 +109,24 @@ def serve(settings: Settings) -> None:
     ):
         log.info("the API listens at %s, metrics and status at %s", settings.listen, settings.admin_listen)
         runner.run(both())
+
+
+_FILES = 256
+"""Beside the callers' connections: peers, probes, files that are read again."""
+
+
+def make_room(connections: int) -> None:
+    """Each connection is an open file. Past the limit new ones are dropped without a word, files can't be read again, and a
+    lost Triton is not reached any more; shells and systemd allow 1024, and as many as the hard limit to who asks.
+    """
+    wanted = connections + _FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < room:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (room, hard))
+    if room < wanted:
+        few = room - _FILES
+        log.warning("of CONCH_MAX_CONNECTIONS=%d there is room for %d: raise the limit of open files", connections, few)
 
 
 def _signals() -> "asyncio.Queue[signal.Signals]":

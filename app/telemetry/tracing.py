@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from random import getrandbits
+from threading import Thread
 from time import time_ns
 from types import TracebackType
 from typing import cast
@@ -24,6 +25,8 @@ from app.telemetry.span import Caller, Kind, Span, Value
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _TRACESTATE_BYTES = 512
 _HEEDLESS = ("always_on", "always_off", "traceidratio")
+_FAREWELL = 2.0
+"""How many seconds the last spans may take to leave. OpenTelemetry would try for ten and more where the collector is away."""
 
 
 class Tracing:
@@ -39,7 +42,7 @@ class Tracing:
         self._heeds = sampler.lower() not in _HEEDLESS
         if exporter is not None:
             # The sampler is what OTEL_TRACES_SAMPLER says: parent-based, always on, unless it is set.
-            self._provider = TracerProvider()
+            self._provider = TracerProvider(shutdown_on_exit=False)
             self._processor = BatchSpanProcessor(exporter)
             self._provider.add_span_processor(self._processor)
 
@@ -73,8 +76,11 @@ class Tracing:
             self._provider.force_flush()
 
     def close(self) -> None:
+        """Exports what has ended, in two seconds at most: a collector that is away must not keep a process from ending."""
         if self._provider is not None:
-            self._provider.shutdown()
+            leaving = Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+            leaving.start()
+            leaving.join(_FAREWELL)
 
     def _samples(self, trace: int, name: str) -> bool:
         assert self._provider is not None  # noqa: S101

@@ -1,5 +1,7 @@
 """What a setting takes, and what it refuses before anything starts."""
 
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -7,7 +9,7 @@ from pydantic import ValidationError
 
 from app.settings import Settings, strangers
 from tests.fakes.triton import FakeTriton
-from tests.gateway.process import RunningGateway, conch
+from tests.gateway.process import ROOT, RunningGateway, conch
 
 Start = Callable[..., Awaitable[RunningGateway]]
 
@@ -85,3 +87,18 @@ async def test_a_misspelt_setting_is_told_when_a_gateway_starts_and_by_conch_che
     _, out, err = await conch("check", **gateway.peer.part.environment)
     assert out.count(sentence) == 1
     assert "c4nary" not in gateway.log() + out + err
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "taken", "told"),
+    [(256, 4096, 1256, ""), (2000, 4096, 2000, ""), (256, 700, 700, "of CONCH_MAX_CONNECTIONS=1000 there is room for 444")],
+)
+def test_there_is_a_file_for_each_connection_or_a_word_in_the_log(soft: int, hard: int, taken: int, told: str) -> None:
+    program = (
+        f"import logging, resource; logging.basicConfig(); resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}));"
+        "from app.server import make_room; make_room(1000); print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run((sys.executable, "-c", program), cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"({taken}, {hard})\n"
+    assert told in done.stderr
+    assert bool(done.stderr) is bool(told)

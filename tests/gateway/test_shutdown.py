@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.fakes.triton import FakeTriton
 from tests.gateway.problems import CANARY
 from tests.gateway.process import RunningGateway
 from tests.gateway.stage import staged_models
-from tests.peers import Redis, eventually
+from tests.peers import Redis, Triton, eventually
 
 
 async def test_a_running_request_is_answered_and_then_the_process_ends(
@@ -48,3 +49,16 @@ async def test_a_running_request_is_answered_and_then_the_process_ends(
         assert gateway.log().count(answer.headers["x-request-id"]) == 1, "its line is there as well"
         assert "Traceback" not in gateway.log()
         assert '"level":"error"' not in gateway.log()
+
+
+async def test_a_collector_that_takes_no_spans_keeps_no_process_from_ending(
+    start_gateway: Callable[..., Awaitable[RunningGateway]], small_triton: Triton, redis: Redis
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are made, and nobody answers
+        collector = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        gateway = await start_gateway(TRITON=small_triton.grpc, REDIS_URL=redis.url, **collector, anew=True)
+        assert (await gateway.classify("leaves a span")).status_code == 200
+        ended = asyncio.create_task(gateway.peer.ended())
+        os.kill(gateway.peer.pid, signal.SIGTERM)
+        async with asyncio.timeout(7):  # the exporter itself would try for ten
+            assert await ended == "exit status 0"
