@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from app.cli.outcome import fail, settings_or_fail
-from app.settings import strangers
+from app.settings import Settings, strangers
 from app.tenancy.tenants_file import TenantsInvalid
 
 
@@ -21,14 +21,18 @@ from app.tenancy.tenants_file import TenantsInvalid
 def check(routes: Path | None, tenants: Path | None, tokens: Path | None, repository: Path | None, triton: str | None) -> None:
     """Check routes, tenants and tokens, and the routes against a model repository or a live Triton.
 
-    Exits with 1 when anything is wrong, and says each fault in one line.
+    Where you name one of the files, a default that isn't there is left out. Exits with 1 when anything is wrong, and says each
+    fault in one line.
     """
     from app.house import channel_options
     from app.routing.inspection import inspect
 
     settings = settings_or_fail()
-    files = (routes or settings.routes_file, tenants or settings.tenants_file)
-    report = asyncio.run(inspect(*files, repository, triton, channel_options(settings)))
+    if routes or tenants or tokens:
+        routes, tenants = routes or _meant(settings, "routes_file"), tenants or _meant(settings, "tenants_file")
+    else:
+        routes, tenants = settings.routes_file, settings.tenants_file
+    report = asyncio.run(inspect(routes, tenants, repository, triton, channel_options(settings)))
     tokens = tokens or settings.tokens_file
     faults = [*report.faults, *(_faults_of_tokens(tokens) if tokens else ())]
     for line in (*strangers(os.environ), *report.remarks):
@@ -36,6 +40,12 @@ def check(routes: Path | None, tenants: Path | None, tokens: Path | None, reposi
     if faults:
         fail(faults)
     click.echo("all is well")
+
+
+def _meant(settings: Settings, name: str) -> Path | None:
+    """A file that nobody named: it counts where the environment says it, or where it is."""
+    file: Path = getattr(settings, name)
+    return file if name in settings.model_fields_set or file.exists() else None
 
 
 def _faults_of_tokens(file: Path) -> Iterator[str]:

@@ -54,23 +54,25 @@ def build(source: Path, home: Path, requirements: Path, fp16: bool) -> None:
 @models.command()
 @click.argument("address", metavar="s3://BUCKET/PREFIX")
 @_HOME
+@click.option("--repository", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Another Triton repository.")
 @click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
-def publish(address: str, home: Path, dry_run: bool) -> None:
-    """Put the repository of CONCH_HOME/models into object storage, where Triton loads it from.
+def publish(address: str, home: Path, repository: Path | None, dry_run: bool) -> None:
+    """Put the repository of CONCH_HOME/models, or another one, into object storage, where Triton loads it from.
 
     Only what is not there yet is sent: new models, new versions, changed configs. A published version is never written again.
     The manifest comes last, so that an interrupted publish is no publish: run it again. Credentials, region and endpoint come
     from AWS_* variables, as usual; docs/storage.md tells more.
     """
+    from app.local.models.manifest import Manifest
     from app.local.models.manifest import verify as compare
     from app.storage.publication import NotPublishable, Publication
 
-    repository = home / "models"
-    if faults := compare(repository):
+    if repository is None and (faults := compare(home / "models")):
         fail(faults)
+    local = None if repository is None else Manifest.of(repository, "", {})  # what was not built here is taken as it lies there
     with _bucket(address) as bucket:
         try:
-            publication = Publication.plan(repository, bucket)
+            publication = Publication.plan(repository or home / "models", bucket, local)
         except NotPublishable as refused:
             fail(refused.faults)
         if dry_run:

@@ -25,11 +25,12 @@ class Report:
 
 
 async def inspect(
-    routes_file: Path, tenants_file: Path, repository: Path | None, triton: str | None, options: ChannelOptions
+    routes_file: Path | None, tenants_file: Path | None, repository: Path | None, triton: str | None, options: ChannelOptions
 ) -> Report:
+    """Without one of the files, of what is in it nothing is said."""
     report = Report()
-    routes = _routes(routes_file, report)
-    tenants = _tenants(tenants_file, report)
+    routes = _routes(routes_file, report) if routes_file else {}
+    tenants = _tenants(tenants_file, report) if tenants_file else {}
     report.remarks += _between(routes, tenants)
     if repository is not None:
         _check_repository(repository, routes, report)
@@ -44,7 +45,7 @@ def _routes(path: Path, report: Report) -> Mapping[str, Route]:
     except RoutesInvalid as invalid:
         report.faults += invalid.faults
         return {}
-    report.remarks.append(f"{path}: {len(routes)} routes")
+    report.remarks.append(f"{path}: {_counted(len(routes), 'route')}")
     return routes
 
 
@@ -54,8 +55,12 @@ def _tenants(path: Path, report: Report) -> Mapping[str, Tenant]:
     except TenantsInvalid as invalid:
         report.faults += [str(fault) for fault in invalid.faults]
         return {}
-    report.remarks.append(f"{path}: {len(tenants)} tenants")
+    report.remarks.append(f"{path}: {_counted(len(tenants), 'tenant')}")
     return tenants
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _between(routes: Mapping[str, Route], tenants: Mapping[str, Tenant]) -> Iterator[str]:

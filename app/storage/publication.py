@@ -40,9 +40,11 @@ class Publication:
     is_news: bool
 
     @classmethod
-    def plan(cls, repository: Path, bucket: Bucket) -> "Publication":
-        """Reads only. A published version is never written again: where its files are other ones, raises `NotPublishable`."""
-        local, there = Manifest.read(repository), bucket.sizes()
+    def plan(cls, repository: Path, bucket: Bucket, local: Manifest | None = None) -> "Publication":
+        """Reads only; `local` is the repository's own manifest, unless another one is given. A published version is never
+        written again: where its files are other ones, raises `NotPublishable`.
+        """
+        local, there = local or Manifest.read(repository), bucket.sizes()
         if local is None:
             raise NotPublishable([f"{repository} has no {FILE}: say `conch models build` first."])
         published = _published(bucket, there)

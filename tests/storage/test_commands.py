@@ -57,6 +57,16 @@ async def test_a_repository_that_is_not_as_it_was_built_is_not_published(storage
     assert (said.exit_code, said.stderr) == (1, "error: noop/config.pbtxt has changed.\n")
 
 
+async def test_a_repository_of_anybody_s_is_published_as_it_lies_there(storage: Storage, home: Path, prefix: str) -> None:
+    theirs = home / "models"
+    (theirs / "manifest.json").unlink()
+    assert "no manifest.json" in conch(storage, home, "publish", f"s3://models/{prefix}").stderr
+    said = conch(storage, home, "publish", f"s3://models/{prefix}", "--repository", str(theirs))
+    assert said.stdout.splitlines()[-1].startswith("wrote 6 files (")
+    assert not (theirs / "manifest.json").exists()
+    assert conch(storage, home, "verify", f"s3://models/{prefix}", who="triton").stdout == "all is well\n"
+
+
 async def test_a_changed_version_is_refused_before_anything_is_written(storage: Storage, home: Path, prefix: str) -> None:
     conch(storage, home, "publish", f"s3://models/{prefix}")
     (home / "models" / "noop-head" / "1" / "model.py").write_text("# otherwise\n")
