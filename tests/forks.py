@@ -6,6 +6,7 @@ What comes out is a process like any other, with a number, a group, an environme
 
 import asyncio
 import atexit
+import gc
 import json
 import os
 import signal
@@ -146,6 +147,7 @@ if __name__ == "__main__":
     import app.server  # noqa: F401
     from app.cli import main
 
+    gc.freeze()  # a collection in a fork would copy all the pages that it walks
     given, environment, directory = _serve(socket.socket(fileno=int(sys.argv[1])))
     os.environ.clear()
     os.environ.update(environment)

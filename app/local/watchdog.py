@@ -52,7 +52,7 @@ def is_alive(group: int) -> bool:
         os.killpg(group, 0)
     except ProcessLookupError:
         return False
-    return size(group) > 0
+    return _belongs(Path(f"/proc/{group}/stat"), group) or size(group) > 0  # mostly its leader, who is found at once
 
 
 def size(group: int) -> int:

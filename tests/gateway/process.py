@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from app.local.address import Address
+from app.local.health import TRUSTS_NOBODY
 from app.local.part import Part, Run
 from app.local.watchdog import Watchdog
 from tests import forks
@@ -47,7 +48,7 @@ class RunningGateway:
         start it, and not by a fork."""
         listen, admin = Address.several_free(2)
         api, private = (address.url.replace("http", "https" if tls else "http") for address in (listen, admin))
-        client = httpx.AsyncClient(base_url=api, verify=tls or True, trust_env=False, timeout=30)
+        client = httpx.AsyncClient(base_url=api, verify=tls or TRUSTS_NOBODY, trust_env=False, timeout=30)
 
         async def is_ready() -> bool:
             try:
