@@ -66,7 +66,8 @@ async def browser() -> AsyncIterator[Browser]:
         pytest.skip("there is no Chromium here: apt-get install chromium")
     assert path, "there must be a Chromium in CI: apt-get install chromium"
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        once = "--js-flags=--max-lazy --no-opt"  # what runs once is not worth to be compiled well
+        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox", once])
         yield browser
         await browser.close()
 

@@ -16,7 +16,7 @@ StartGateway = Callable[..., Awaitable[RunningGateway]]
 async def test_sigterm_makes_it_unready_at_once_and_ends_it_when_all_that_runs_is_answered(
     start_gateway: StartGateway, small_triton: Triton, redis: Redis
 ) -> None:
-    gateway = await start_gateway(TRITON=small_triton.grpc, REDIS_URL=redis.url, DRAIN_DELAY_SECONDS="1")
+    gateway = await start_gateway(TRITON=small_triton.grpc, REDIS_URL=redis.url, DRAIN_DELAY_SECONDS="1", anew=True)
     ended = asyncio.create_task(gateway.peer.ended())
     slow = asyncio.create_task(gateway.classify("2", model="sleepy"))
     await eventually_running(gateway)
@@ -61,6 +61,7 @@ async def test_a_rolling_restart_of_two_gateways_fails_no_request(
     async def call() -> None:
         while not over.is_set():
             statuses.append((await ready[len(statuses) % len(ready)].classify("on and on")).status_code)
+            await asyncio.sleep(0.03)
 
     balancer = asyncio.create_task(balance())
     callers = [asyncio.create_task(call()) for _ in range(8)]

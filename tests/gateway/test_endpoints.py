@@ -159,7 +159,7 @@ async def lose_and_look(pair: Pair, control: Any) -> None:
 
 
 async def test_a_member_that_is_unloaded_and_loaded_again_under_load_costs_no_caller_anything(pair: Pair, control: Any) -> None:
-    async with pair.load() as load:
+    async with pair.load(pause=0.02) as load:
         await control.unload_model("noop-head")
         await pair.until(0, serves="noop", yes=False)
         await asyncio.sleep(0.5)
@@ -240,7 +240,7 @@ async def test_a_queue_that_overflows_within_an_ensemble_hangs_triton_but_no_cal
     assert (await gateway.classify(CANARY)).status_code == 200
 
     # A rolling restart heals it, and costs the callers of the other models nothing, those of a slow one neither.
-    async with pair.load(pause=0.03) as quick, pair.load(callers=4, model="sleepy", text="0.2") as slow:
+    async with pair.load(callers=4, pause=0.1) as quick, pair.load(callers=4, model="sleepy", text="0.2") as slow:
         for at, triton in enumerate(pair.tritons):
             await triton.peer.stop(grace=20)
             await triton.peer.start()
