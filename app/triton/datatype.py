@@ -81,12 +81,10 @@ def _packed(name: str, datatype: Datatype, numbers: Sequence[Any]) -> bytes:
     if not set(map(type, numbers)) <= datatype.types:
         raise NumbersUnfit(f"{name} is written as {_words(datatype)}")
     try:
-        if name == "FP16":
-            return struct.pack(f"<{len(numbers)}e", *numbers)
-        raw = array(datatype.code, numbers).tobytes()
-    except OverflowError:
+        raw = struct.pack(f"<{len(numbers)}e", *numbers) if name == "FP16" else array(datatype.code, numbers).tobytes()
+    except (OverflowError, struct.error):  # the latter of a whole number
         raise NumbersUnfit(f"a number is beyond the range of {name}") from None
-    if datatype.code == "f" and not is_finite("FP32", raw):
+    if datatype.suspects and not is_finite("FP32" if name == "BF16" else name, raw):  # JSON's 1e999 was read as infinity
         raise NumbersUnfit(f"a number is beyond the range of {name}")
     if name == "BF16":  # the upper halves, as Triton's own clients cut them
         narrow = bytearray(len(raw) // 2)

@@ -82,7 +82,9 @@ def test_one_bad_number_among_many_is_found(name: str, bad: float) -> None:
         ("FP16", [65_520.0]),
         ("BF16", [1e39]),
         ("FP32", [1e39]),
-        ("FP64", [10**400]),
+        *((name, [float("inf")]) for name in FLOATS),
+        *((name, [10**400]) for name in FLOATS),
+        ("FP16", [65_520]),
         ("BOOL", [1]),
     ],
 )
