@@ -18,7 +18,8 @@ _IGNORED = "Accepted for compatibility, and ignored."
 class RerankDocument(BaseModel):
     """A text with whatever else the caller keeps beside it; only the text is read."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    # 1e999 was read as infinity, for which JSON has no word when it comes back.
+    model_config = ConfigDict(extra="allow", strict=True, ser_json_inf_nan="null")
 
     text: Text
 
@@ -113,4 +114,4 @@ def ranked(answer: Answer, body: RerankRequest, exchange: Exchange) -> tuple[ans
 
 
 def _shown(document: str | RerankDocument) -> dict[str, Any]:
-    return {"text": document} if isinstance(document, str) else document.model_dump()
+    return {"text": document} if isinstance(document, str) else document.model_dump(mode="json")

@@ -72,6 +72,15 @@ async def test_documents_come_back_as_objects_with_all_that_was_in_them_and_only
     assert all("document" not in result for result in hidden)
 
 
+async def test_a_number_beyond_all_numbers_comes_back_as_what_json_can_say(staged: RunningGateway, stage: FakeTriton) -> None:
+    stage.behaviours["pairs"] = scoring(stage)
+    body = b'{"model":"pairs","query":"q","documents":[{"text":"1","prices":[1e999,-1e999,5e300]}],"return_documents":true}'
+    headers = {**staged.tenants.authorization("open"), "content-type": "application/json"}
+    answer = await staged.client.post("/v1/rerank", content=body, headers=headers)
+    assert b"Infinity" not in answer.content
+    assert answer.json()["results"][0]["document"] == {"text": "1", "prices": [None, None, 5e300]}
+
+
 async def test_the_query_travels_beside_each_document_byte_for_byte_and_long_lists_are_split_and_merged(
     staged: RunningGateway, stage: FakeTriton
 ) -> None:
