@@ -12,11 +12,13 @@ from secrets import token_hex
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from app.edge.connection import Connection, forsake
 from app.edge.cork import Cork
 from app.edge.head import fault_of
 from app.edge.problem import headers, problem
+from app.edge.stall import Stall
 from app.errors import HeadersTooLarge, Malformed, Overloaded, Refusal, RequestTimeout
 
 _MAX_FIELDS = 100
@@ -40,7 +42,7 @@ class _Refused(Exception):
     """Ends httptools' parsing from within one of its callbacks."""
 
 
-class Wire(HttpToolsProtocol):
+class Wire(Connection):
     """Bound to its limits by `limited`, since uvicorn makes the instances. `tell` hears of every refusal, by its request id."""
 
     limits: WireLimits
@@ -56,29 +58,26 @@ class Wire(HttpToolsProtocol):
         self._raw_bytes = 0  # of the unfinished head, or of the body; the parser tells of a field only at its end
         self._body_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
-        self._is_over = False
+        self._due: Refusal | None = None  # of what came behind a request that still runs
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.transport = Cork(transport, self.loop)  # type: ignore[assignment]
+        self._stall = Stall(transport, self.loop, self.limits.stall_seconds)
         self._time(self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        self._stop_stall()
+        self._stall.stop()
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        if self._is_over:
-            return
+    def parse(self, data: bytes) -> None:
         self._raw_bytes = self._raw_bytes + len(data) if self._in_head or self._in_body else 0
-        self._unset_keepalive_if_required()
         try:
             self._feed(data)
         except httptools.HttpParserError:
             self._refuse(self._refusal or Malformed("this is not HTTP/1.1 as this gateway takes it"))
-        if self._is_over or self.transport.is_closing():
+        if self.is_over or self.transport.is_closing():
             return
         if self._in_head:
             if self._raw_bytes > self.limits.head_bytes:
@@ -114,7 +113,7 @@ class Wire(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head = True
+        self._in_head, self._in_body = True, False
         self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
@@ -125,13 +124,12 @@ class Wire(HttpToolsProtocol):
         self._count(len(name) + len(value) + 4)
         if not self._in_head:
             return  # a trailer is no header: whoever looked at the head in front of us has not seen it
-        super().on_header(name, value)
+        super().on_header(name, value.rstrip(b" \t"))  # RFC 9110, 5.5; httptools leaves what stands behind it
         if len(self.headers) > _MAX_FIELDS:
             self._abort(HeadersTooLarge(f"a request may have at most {_MAX_FIELDS} header fields"))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._in_body = True
         self._raw_bytes = self._body_bytes = 0
         self._stop_timer()
         method, self._version = self.parser.get_method(), self.parser.get_http_version()
@@ -141,8 +139,11 @@ class Wire(HttpToolsProtocol):
             self._abort(Overloaded("there are too many connections", retry_after=1))
         if self.parser.should_upgrade():
             self.scope["method"] = method.decode("ascii")
-        else:
-            super().on_headers_complete()
+            return
+        if self._version == "1.0":
+            self.expect_100_continue = False  # such a caller would take the 100 for its answer
+        super().on_headers_complete()
+        self._in_body = True
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -158,31 +159,18 @@ class Wire(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._in_body:  # refused without it; its rest is thrown away as it comes, and must not drip for ever
-            self._time(self.transport.close)
+        if self._in_body and self.cycle.response_complete:
+            self._time(self.transport.close)  # refused without it; its rest is thrown away, and must not drip for ever
+        if self._due is not None and self.unanswered() is None and not self.transport.is_closing():
+            self._answer(self._due)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch_reader()
+        self._stall.watch()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stop_stall()
-
-    def _watch_reader(self) -> None:
-        size = self.transport.get_write_buffer_size()
-        self._stall = self.loop.call_later(self.limits.stall_seconds, self._stalled, size)
-
-    def _stalled(self, before: int) -> None:
-        if self.transport.get_write_buffer_size() < before:
-            self._watch_reader()
-        else:
-            self.transport.abort()
-
-    def _stop_stall(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
+        self._stall.stop()
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
@@ -207,19 +195,29 @@ class Wire(HttpToolsProtocol):
 
     def _late(self) -> None:
         self._timer = None
-        if not self.transport.is_closing():
+        if self.ahead:
+            self._time(self._late)  # it may have arrived, and not been looked at
+        elif not self.transport.is_closing():
             self._refuse(RequestTimeout("the head of the request did not arrive in time"))
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answers in the one shape of all errors, and closes: what follows on the connection can't be trusted."""
-        cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True
-            cycle.message_event.set()
-            if cycle.response_started:
-                self._is_over = True
-                self.transport.close()
+        """Answers what is at fault once all before it is answered, and closes: what follows can't be trusted."""
+        self.is_over = True
+        self._stop_timer()
+        if self._in_body:
+            forsake(self.cycle)
+            if self.cycle.response_started:
+                self._end()
                 return
+            if self.pipeline:
+                self.pipeline.popleft()
+        if self.unanswered() is None:
+            self._answer(refusal)
+        else:
+            self._due = refusal
+
+    def _answer(self, refusal: Refusal) -> None:
+        """In the one shape of all errors."""
         request_id = token_hex(12)
         body = problem(refusal, request_id, "")
         fields = [
@@ -237,7 +235,6 @@ class Wire(HttpToolsProtocol):
         """Says that no more will come, and lets go a little later: what is closed before all is read resets the connection, and
         the answer with it.
         """
-        self._is_over = True
         self._stop_timer()
         if self.transport.can_write_eof():
             self.transport.write_eof()

@@ -281,6 +281,23 @@ async def test_a_body_is_asked_for_where_the_caller_waits_for_that(staged: Runni
         assert (await line.answer()).status_code == 200
 
 
+async def test_blanks_around_a_value_are_no_part_of_it(staged: RunningGateway, stage: FakeTriton) -> None:
+    body = b'{"model":"words","inputs":["a"]}'
+    fields = ("Host:\t conch", key(staged), JSON, f"Content-Length: {len(body)}", "X-Request-Id: mine")
+    async with connected(staged.address) as line:
+        await line.send(head(CLASSIFY, *(f"{field} \t" for field in fields), host=None) + body)
+        answer = await line.answer()
+    assert (answer.status_code, answer.headers["x-request-id"]) == (200, "mine"), answer.text
+
+
+async def test_who_speaks_http_1_0_is_not_asked_for_its_body(staged: RunningGateway, stage: FakeTriton) -> None:
+    body = b'{"model":"words","inputs":["a"]}'
+    request = head(CLASSIFY, key(staged), JSON, "Expect: 100-continue", f"Content-Length: {len(body)}")
+    async with connected(staged.address) as line:
+        await line.send(request.replace(b"HTTP/1.1", b"HTTP/1.0") + body)
+        assert (await line.answer()).status_code == 200
+
+
 async def test_no_answer_tells_what_server_it_is(staged: RunningGateway) -> None:
     async with connected(staged.address) as line:
         await line.send(head("GET /livez"))
