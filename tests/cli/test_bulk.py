@@ -272,7 +272,7 @@ def whole(body: bytes, status: int, *fields: str) -> bytes:
 
 
 def chunked(*lines: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
-    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
     return head + b"".join(b"%x\r\n%b\r\n" % (len(line), line) for line in lines) + end
 
 
@@ -311,6 +311,43 @@ async def test_what_can_be_got_by_asking_again_is(
     assert result.exit_code == code, result.output
     assert gateway.posts == posts
     assert sum("error" in line for line in answers(tmp_path / "a.m.ndjson")) == (code == 3)
+
+
+STRANGE = {
+    "a page for people": whole(b"<html>Log in,\nplease,\nhere, or\nthere,\n</html>", 200, "Content-Type: text/html"),
+    "lines of something else": chunked(b"one, two\n", GOOD, GOOD, GOOD),
+    "a list with an error": chunked(b'{"index":["error",{"error":1}]}\n', GOOD, GOOD, GOOD),
+    "an error that is a word": chunked(b'{"index":0,"error":"some"}\n', GOOD, GOOD, GOOD),
+    "a pause that is no number": chunked(failed(0, status=503, retry_after=[1]), GOOD, GOOD, GOOD),
+    "a pause without end": chunked(b'{"index":0,"error":{"retry_after":1e999}}\n', GOOD, GOOD, GOOD),
+    "more lines than were sent": chunked(*[GOOD] * 5),
+    "no gzip": whole(b"abc", 200, "Content-Type: application/x-ndjson", "Content-Encoding: gzip"),
+    "problems without details": whole(b'{"errors":[{}],"detail":5}', 422),
+}
+
+
+@pytest.mark.parametrize("answer", STRANGE.values(), ids=STRANGE)
+async def test_what_no_conch_would_answer_is_kept_by_nobody(tmp_path: Path, answer: bytes) -> None:
+    async with Scripted(answer).serving() as gateway:
+        result = await bulk(gateway.url, "key", ndjson(tmp_path / "a.ndjson", 4), "--model", "m")
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == 1
+    assert "no Conch" in result.stderr or "no problem details" in result.stderr
+    assert set((tmp_path / "a.m.ndjson").read_bytes().splitlines()) <= {b'{"index":%d,"result":{}}' % at for at in range(4)}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"errand":{},"lines":-1}', "\0"])
+async def test_a_journal_that_was_tampered_with_is_not_believed(tmp_path: Path, content: str) -> None:
+    out = tmp_path / "a.m.ndjson"
+    async with Scripted().serving() as gateway:
+        command = (gateway.url, "key", ndjson(tmp_path / "a.ndjson", 4), "--model", "m")
+        await bulk(*command)
+        written = out.read_bytes()
+        (tmp_path / "a.m.ndjson.journal").write_text(content)
+        result = await bulk(*command)
+        assert (result.exit_code, "--restart begins anew" in result.stderr) == (1, True), result.output
+        assert out.read_bytes() == written
+        assert (await bulk(*command, "--restart")).exit_code == 0
 
 
 async def test_it_gives_up_after_so_long_without_an_answer_and_goes_on_when_told(tmp_path: Path) -> None:

@@ -1,27 +1,57 @@
 """Takes posts to the gateway, as many times as it takes, and brings back an answer for each line."""
 
 import asyncio
-import json
 import random
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
 
 import httpx
+from pydantic import BaseModel, NonNegativeInt
 
 _PATH = "/v1/bulk"
 _BACKOFF, _LONGEST_BACKOFF = 0.5, 15.0
 _AGAIN = (408, 500, 502, 504)
 """Statuses after which the same may be tried once more."""
-_NDJSON = {"content-type": "application/x-ndjson"}
+_NDJSON = "application/x-ndjson"
+_LINE = re.compile(rb'\{"index":[0-9]+,".*\}')
 
 
 class Broken(Exception):
     """Nothing more can be got now; the same command goes on later. `delivery` is what came before."""
 
     delivery: "Delivery | None" = None
+
+
+class _Flaw(BaseModel):
+    code: str
+    detail: str
+
+
+class _Problem(BaseModel):
+    """Problem details, as far as they are looked at."""
+
+    status: int = 0
+    code: str = ""
+    detail: str = "no problem details"
+    errors: list[_Flaw] = []
+    retry_after: NonNegativeInt | None = None
+
+    @classmethod
+    def of(cls, response: httpx.Response) -> "_Problem":
+        try:
+            return cls.model_validate_json(response.content)
+        except ValueError:
+            return cls()
+
+    def __str__(self) -> str:
+        return " ".join([self.detail, *(flaw.detail for flaw in self.errors[:1])])
+
+
+class _Line(BaseModel):
+    error: _Problem | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,52 +123,56 @@ class Courier:
     async def _try(self, delivery: Delivery, left: list[int]) -> str:
         """Ask for what is left; what went wrong on the way, if anything did."""
         body = b"".join(delivery.post.lines[at] + b"\n" for at in left)
-        stream = self._client.stream("POST", self._url, params=self._query, content=body, headers=_NDJSON)
+        stream = self._client.stream("POST", self._url, params=self._query, content=body, headers={"content-type": _NDJSON})
         try:
             async with stream as response:
                 if response.status_code != 200:
                     return await self._refused(response, delivery, left)
+                if not response.headers.get("content-type", "").startswith(_NDJSON):
+                    raise ValueError
                 waits = [self._settle(delivery, left[at], line) async for at, line in _numbered(response)]
         except httpx.TransportError as error:
             return type(error).__name__
-        except (ValueError, IndexError):
+        except (ValueError, IndexError, httpx.DecodingError):
             raise Broken("what answers there is no Conch") from None
         self._pause(max(waits, default=0), "The tenant's limits or the model keep lines waiting.")
         return "lines were left without a final answer"
 
     def _settle(self, delivery: Delivery, at: int, line: bytes) -> int:
         """Keep the line's answer, if it is final; or else the seconds after which it may be asked for again."""
-        error = json.loads(line).get("error") if b'"error":' in line else None
+        if not _LINE.fullmatch(line):
+            raise ValueError
+        error = _Line.model_validate_json(line).error if b'"error":' in line else None
         if error is None:
             delivery.keep(at, line, "ok")
             return 0
-        if (wait := error.get("retry_after")) is not None:
-            return int(wait)
+        if error.retry_after is not None:
+            return error.retry_after
         delivery.tries[at] += 1
-        if error["status"] in _AGAIN and delivery.tries[at] == 1:
+        if error.status in _AGAIN and delivery.tries[at] == 1:
             return 1
-        delivery.keep(at, line, error["code"])
+        delivery.keep(at, line, error.code)
         return 0
 
     async def _refused(self, response: httpx.Response, delivery: Delivery, left: list[int]) -> str:
         await response.aread()
-        problem = _problem(response)
-        code, said = problem.get("code", ""), _said(response, problem)
+        problem = _Problem.of(response)
+        said = f"{response.status_code}: {problem}"
         if (wait := response.headers.get("retry-after", "")).isdigit():
             self._pause(int(wait), said)
-        elif code == "too_large" or any(flaw["code"] == "too_many" for flaw in problem.get("errors", ())):
+        elif problem.code == "too_large" or any(flaw.code == "too_many" for flaw in problem.errors):
             await self._halve(delivery, left, problem)
-        elif code == "not_found":
+        elif problem.code == "not_found":
             raise Broken(f"there is no {self._url}: not every task has bulk posts")
         elif response.status_code not in _AGAIN:
             raise Broken(said)
         return said
 
-    async def _halve(self, delivery: Delivery, left: list[int], problem: dict[str, Any]) -> None:
+    async def _halve(self, delivery: Delivery, left: list[int], problem: _Problem) -> None:
         """The gateway takes smaller posts than this one."""
         if len(left) == 1:
-            error = {name: problem[name] for name in ("status", "code", "detail")}
-            delivery.keep(left[0], b'{"index":0,"error":%b}' % json.dumps(error).encode(), problem["code"])
+            error = problem.model_dump_json(include={"status", "code", "detail"}).encode()
+            delivery.keep(left[0], b'{"index":0,"error":%b}' % error, problem.code)
             return
         for half in (left[: len(left) // 2], left[len(left) // 2 :]):
             part = await self.deliver(Post(0, [delivery.post.lines[at] for at in half]))
@@ -159,16 +193,3 @@ async def _numbered(response: httpx.Response) -> AsyncIterator[tuple[int, bytes]
         for line in lines:
             yield number, line
             number += 1
-
-
-def _problem(response: httpx.Response) -> dict[str, Any]:
-    try:
-        content = response.json()
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _said(response: httpx.Response, problem: dict[str, Any]) -> str:
-    flaws = [flaw["detail"] for flaw in problem.get("errors", ())]
-    return " ".join([f"{response.status_code}: {problem.get('detail', 'no problem details')}", *flaws[:1]])

@@ -9,9 +9,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from pydantic import BaseModel, NonNegativeInt
+
 
 class JournalMismatch(Exception):
     pass
+
+
+class _Content(BaseModel):
+    errand: Any
+    lines: NonNegativeInt
+    bytes: NonNegativeInt
+    done: bool
+    outcomes: dict[str, int]
 
 
 class Journal:
@@ -25,11 +35,9 @@ class Journal:
         self.is_done = False
         self.outcomes: Counter[str] = Counter()
         self._errand = json.loads(json.dumps(errand))
-        if restart:
-            self.path.unlink(missing_ok=True)
-        elif self.path.exists():
+        if not restart and self.path.exists():
             self._resume()
-        elif output.exists() and output.stat().st_size:
+        elif not restart and output.exists() and output.stat().st_size:
             raise JournalMismatch(f"{output} is there already, and is none of ours; --restart writes over it")
         self._file = self._open(output)
         self._save()
@@ -56,13 +64,16 @@ class Journal:
         self._file.close()
 
     def _resume(self) -> None:
-        content = json.loads(self.path.read_text())
-        if content["errand"] != self._errand:
-            if not content["lines"]:
+        try:
+            content = _Content.model_validate_json(self.path.read_bytes())
+        except ValueError:
+            raise JournalMismatch(f"{self.path} can't be read; --restart begins anew") from None
+        if content.errand != self._errand:
+            if not content.lines:
                 return  # it never began
             raise JournalMismatch(f"{self.path} is of another file, model or option; --restart begins anew")
-        self.lines, self.bytes, self.is_done = content["lines"], content["bytes"], content["done"]
-        self.outcomes = Counter(content["outcomes"])
+        self.lines, self.bytes, self.is_done = content.lines, content.bytes, content.done
+        self.outcomes = Counter(content.outcomes)
 
     def _open(self, output: Path) -> BinaryIO:
         file = output.open("r+b" if output.exists() else "w+b")

@@ -65,7 +65,7 @@ class Journey:
             return str(answer["task"])
         except httpx.TransportError as error:
             raise Broken(f"{url} can't be reached: {type(error).__name__}") from None
-        except (ValueError, KeyError, TypeError, httpx.InvalidURL):
+        except (ValueError, KeyError, TypeError, httpx.InvalidURL, httpx.DecodingError):
             raise Broken(f"what answers at {url} is no Conch") from None
 
     async def _carry(self, courier: Courier) -> None:
