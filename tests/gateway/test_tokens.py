@@ -106,7 +106,7 @@ async def test_whoever_brings_a_token_is_the_tenant_that_it_names(trusting: Runn
 
 
 async def test_the_tenant_s_own_limits_hold_for_its_tokens(trusting: RunningGateway, idp: FakeIssuer) -> None:
-    token = idp.token(tenant="tight-at-once")
+    token = idp.token(tenant="tight-by-token")
     body = {"model": "words", "inputs": ["a"]}
     answers = [await trusting.client.post("/v1/classify", json=body, headers=bearer(token)) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]

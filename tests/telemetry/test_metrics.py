@@ -18,7 +18,7 @@ async def series(gateway: RunningGateway) -> set[str]:
     return {f"{sample.name}{sorted(sample.labels.items())}" for sample in await gateway.samples()}
 
 
-async def test_random_paths_models_methods_and_keys_add_no_series(staged: RunningGateway) -> None:
+async def test_random_paths_models_methods_and_keys_add_no_series(staged: RunningGateway, stage: FakeTriton) -> None:
     async def probe(at: int) -> None:
         await staged.get(f"/{CANARY}/{at}")
         await staged.client.get(f"/v1/{at}")
