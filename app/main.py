@@ -5,9 +5,11 @@ import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
@@ -35,6 +37,12 @@ from app.telemetry.logs import AccessLog
 
 log = logging.getLogger("conch")
 
+_ROUTERS = (tasks.router, bulk.router, catalog.router, inference.router)
+_TITLE: dict[str, Any] = {
+    "title": "Conch",
+    "version": "1",
+    "description": "The REST front door of NVIDIA Triton Inference Server for text models.",
+}
 _M_MMAP_THRESHOLD = -3  # of malloc.h
 
 
@@ -87,9 +95,7 @@ def create_app(house: House) -> ASGIApp:
 def api_app(lifespan: Any = None, root_path: str = "") -> FastAPI:
     """FastAPI with every operation, and its document; the bare application, without the edge."""
     api = FastAPI(
-        title="Conch",
-        version="1",
-        description="The REST front door of NVIDIA Triton Inference Server for text models.",
+        **_TITLE,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -97,16 +103,22 @@ def api_app(lifespan: Any = None, root_path: str = "") -> FastAPI:
         lifespan=lifespan,
         exception_handlers={Refusal: _refused, HTTPException: _untranslated},
     )
-    api.include_router(tasks.router)
-    api.include_router(bulk.router)
-    api.include_router(catalog.router)
-    api.include_router(inference.router)
-    api.router.routes.extend(docs_routes(document_of(api, root_path), root_path))
+    for router in _ROUTERS:
+        api.include_router(router)
+    api.router.routes.extend(pages(root_path))
     return api
 
 
-def document_of(api: FastAPI, root_path: str = "") -> dict[str, Any]:
-    return complete(api.openapi(), (*tasks.REQUESTS, *LINES, InferRequest), problem, root_path)
+@cache
+def pages(root_path: str) -> tuple[Route, ...]:
+    """The document and what shows it: the same for every application of a process, and most of what one takes to make."""
+    return tuple(docs_routes(document_of(root_path), root_path))
+
+
+def document_of(root_path: str = "") -> dict[str, Any]:
+    routes = [route for router in _ROUTERS for route in router.routes]
+    document = get_openapi(routes=routes, **_TITLE)
+    return complete(document, (*tasks.REQUESTS, *LINES, InferRequest), problem, root_path)
 
 
 async def _refused(request: Request, refusal: Exception) -> Response:

@@ -146,7 +146,9 @@ def _become(descriptors: list[int]) -> None:
 if __name__ == "__main__":
     import app.server  # noqa: F401
     from app.cli import main
+    from app.main import pages
 
+    pages("")
     gc.freeze()  # a collection in a fork would copy all the pages that it walks
     given, environment, directory = _serve(socket.socket(fileno=int(sys.argv[1])))
     os.environ.clear()

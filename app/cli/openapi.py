@@ -13,7 +13,7 @@ def openapi(form: str) -> None:
     """
     from app.api.document import serialized
     from app.api.openapi_30 import in_3_0
-    from app.main import api_app, document_of
+    from app.main import document_of
 
-    document = document_of(api_app())
+    document = document_of()
     click.echo(serialized(in_3_0(document) if form == "3.0" else document), nl=False)

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from app.api import schemas
 from app.api.rerank import RerankResponse
 from app.errors import family
-from app.main import api_app, document_of
+from app.main import document_of
 from app.routing.route import MOST_CHARACTERS, MOST_INPUTS
 from tests.fakes.triton import FakeTriton
 from tests.gateway.problems import CANARY
@@ -27,7 +27,7 @@ PUBLIC_MODELS = ROOT / "config" / "routes.yaml"
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return document_of(api_app())
+    return document_of()
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.api.document import Json, serialized
 from app.api.openapi_30 import in_3_0
-from app.main import api_app, document_of
+from app.main import document_of
 from tests.document.breaking import breaking
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def faults(document: Json, root: Path = ROOT) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    current = document_of(api_app())
+    current = document_of()
     if sys.argv[1:] == ["--write"]:
         for name, text in committed(current).items():
             name.write_bytes(text)

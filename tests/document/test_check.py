@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from app.api.document import Json
-from app.main import api_app, document_of
+from app.main import document_of
 from tests.document.check import ROOT, faults
 
 
 @pytest.fixture(scope="module")
 def document() -> Json:
-    return document_of(api_app())
+    return document_of()
 
 
 @pytest.fixture
