@@ -240,7 +240,7 @@ async def test_a_queue_that_overflows_within_an_ensemble_hangs_triton_but_no_cal
     assert (await gateway.classify(CANARY)).status_code == 200
 
     # A rolling restart heals it, and costs the callers of the other models nothing, those of a slow one neither.
-    async with pair.load(callers=4, pause=0.1) as quick, pair.load(callers=4, model="sleepy", text="0.2") as slow:
+    async with pair.load(callers=8, pause=0.05) as quick, pair.load(callers=4, model="sleepy", text="0.2") as slow:
         for at, triton in enumerate(pair.tritons):
             await triton.peer.stop(grace=20)
             await triton.peer.start()

@@ -66,7 +66,7 @@ def test_a_query_takes_at_most_half_of_the_room(infer: Infer) -> None:
 
 
 def test_pairs_of_concurrent_requests_are_answered_as_alone(infer: Infer) -> None:
-    queries = [BERLIN, "What is Berlin known for?", "cafés en été", "word " * 120] * 3
+    queries = [BERLIN, "What is Berlin known for?", "cafés en été", "word " * 300] * 3
     with ThreadPoolExecutor(len(queries)) as pool:
         answers = list(pool.map(lambda query: rank(infer, query, DOCUMENTS[:5]), queries))
     for query, answer in zip(queries[:4], answers, strict=False):
