@@ -11,8 +11,8 @@ from starlette.requests import Request
 from app.api.hold import Hold
 from app.api.json_text import parse_calmly
 from app.api.schemas import MAX_TIMEOUT_MS
-from app.api.turns import Turn
-from app.errors import ClientClosed, Flaw, InvalidInput, Malformed, RequestTimeout, TooLarge, UnsupportedMedia
+from app.api.turns import Turn, let_go
+from app.errors import ClientClosed, Flaw, InvalidInput, Malformed, Refusal, RequestTimeout, TooLarge, UnsupportedMedia
 from app.routing.route import MAX_FLAWS, MOST_INPUTS
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -53,8 +53,12 @@ async def read_json(request: Request, limits: BodyLimits, shape: type[Parsed]) -
     try:
         document = await parse_calmly(body, limits.turns)
     finally:
-        await _let_go(body)
-    return await validate_calmly(document, shape)
+        await _shrink(body)
+    try:
+        return await validate_calmly(document, shape)
+    except Refusal:
+        await let_go(document, Turn())
+        raise
 
 
 def timeout_of(header: str) -> int:
@@ -62,10 +66,6 @@ def timeout_of(header: str) -> int:
     if not _TIMEOUT.fullmatch(header) or not 1 <= int(header) <= MAX_TIMEOUT_MS:
         raise Malformed(f"X-Request-Timeout-Ms must be a number from 1 to {MAX_TIMEOUT_MS}")
     return int(header)
-
-
-async def read_body(request: Request, limits: BodyLimits) -> bytes:
-    return bytes(await gathered(request, limits))
 
 
 async def gathered(request: Request, limits: BodyLimits) -> bytes | bytearray:
@@ -88,7 +88,7 @@ async def gathered(request: Request, limits: BodyLimits) -> bytes | bytearray:
     raise TooLarge(f"a body may have at most {limits.max_bytes} bytes")
 
 
-async def _let_go(body: bytes | bytearray) -> None:
+async def _shrink(body: bytes | bytearray) -> None:
     """Half by half: to give 50 MB back to the kernel at once takes 10 ms."""
     while isinstance(body, bytearray) and len(body) > _HELD_BYTES:
         del body[len(body) // 2 - 1 :]
@@ -144,8 +144,12 @@ def _longest(document: object, shape: type[BaseModel]) -> str | None:
 def outside(error: ValidationError, shape: type[BaseModel], whole: str, start: int = 0) -> InvalidInput:
     """`start` is the place of the first item of each long list that was looked at."""
     faults = error.errors(include_url=False, include_input=False) if error.error_count() <= 4 * _PART else ()
-    flaws = dict.fromkeys(_flaw(shape, _moved(fault["loc"], start), fault["type"], fault.get("ctx", {})) for fault in faults)
-    return InvalidInput(f"the {whole} has members or values that are not allowed here", flaws=tuple(flaws)[:MAX_FLAWS])
+    flaws: dict[Flaw, None] = {}
+    for fault in faults:
+        flaws[_flaw(shape, _moved(fault["loc"], start), fault["type"], fault.get("ctx", {}))] = None
+        if len(flaws) == MAX_FLAWS:
+            break
+    return InvalidInput(f"the {whole} has members or values that are not allowed here", flaws=tuple(flaws))
 
 
 def _moved(loc: tuple[int | str, ...], start: int) -> tuple[int | str, ...]:

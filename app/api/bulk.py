@@ -97,7 +97,8 @@ class BulkResponse(Response):
         call.addressed(serving.route, ensemble)
         with limits.moorings.moored(tenant.id):
             lines = Lines(await _read(request), limits.lines)
-            errand = Errand(state.gateway, tenant, call, _write(self._task, options), caps, deadline, exchange)
+            turns, write = state.body_limits.turns, _write(self._task, options)
+            errand = Errand(state.gateway, tenant, call, write, caps, turns, deadline, exchange)
             cargo = Cargo(min(ensemble.max_batch, caps.inputs, _MOST_LINES), caps.characters)
             convoy = Convoy(lines, errand.read, errand, cargo, state.gateway.parallelism)
             with AsgiCaller(receive).watched():

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from app.api.lines import Line
+from app.api.turns import Turn
 
-Read = Callable[[int, bytes], Line | bytes]
+Read = Callable[[int, bytes], Awaitable[Line | bytes]]
 """A line, by its number; or at once its answer, where it is no line that can be asked."""
 Ask = Callable[[Sequence[Line]], Awaitable[Sequence[bytes]]]
 """What is written for each line of a batch; it raises no refusal, since each line has an answer or an error of its own."""
@@ -16,7 +17,7 @@ Send = Callable[[bytes], Awaitable[None]]
 _PIECE = 64 * 1024
 """Bytes sent at once, so that who reads slowly is felt soon."""
 _WINDOW = 128 * 1024
-"""Bytes read at once, since that holds the event loop."""
+"""Bytes read before the first of them are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Convoy:
         self._answers: dict[int, bytes] = {}
         self._begun = self._sent = 0
         self._changed = asyncio.Event()
+        self._reading = asyncio.Lock()
 
     async def run(self, send: Send) -> None:
         async with asyncio.TaskGroup() as group:
@@ -58,26 +60,28 @@ class Convoy:
 
     async def _next(self) -> list[Line]:
         """The next batch; an empty one when all have been given out."""
-        while not self._batches and self._begun < len(self._lines):
-            if self._begun - self._sent <= self._window:
-                self._open_window()
-            else:
-                await self._change()
-        return self._batches.popleft() if self._batches else []
+        async with self._reading:
+            while not self._batches and self._begun < len(self._lines):
+                if self._begun - self._sent <= self._window:
+                    await self._open_window()
+                else:
+                    await self._change()
+            return self._batches.popleft() if self._batches else []
 
-    def _open_window(self) -> None:
+    async def _open_window(self) -> None:
         sound = []
-        size = 0
+        size, turn = 0, Turn()
         end = min(self._begun + self._window, len(self._lines))
         while self._begun < end and size < _WINDOW:
             raw = self._lines[self._begun]
-            line = self._read(self._begun, raw)
+            line = await self._read(self._begun, raw)
             if isinstance(line, bytes):
                 self._answers[self._begun] = line
             else:
                 sound.append(line)
             size += len(raw)
             self._begun += 1
+            await turn.pause()
         self._batches.extend(packed(sound, self._cargo))
         self._changed.set()
 

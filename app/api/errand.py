@@ -59,14 +59,15 @@ class Errand:
     call: Call
     write: Write
     caps: Caps
+    turns: asyncio.Lock
     deadline: Deadline
     exchange: Exchange
     _partings: int = 0
     _again_at: float = 0.0
     _ended: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    def read(self, index: int, raw: bytes) -> Line | bytes:
-        line = read_line(index, raw, self.caps)
+    async def read(self, index: int, raw: bytes) -> Line | bytes:
+        line = await read_line(index, raw, self.caps, self.turns)
         return line if line.refusal is None else self._refused(line, line.refusal)
 
     async def __call__(self, batch: Sequence[Line]) -> Sequence[bytes]:

@@ -3,17 +3,16 @@
 What changes a server (its repository, shared memory, tracing, logging) is not here, and never will be.
 """
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 from pydantic_core import to_json
 
 from app import __version__
-from app.api.body import BodyLimits, read_body, timeout_of
+from app.api.body import BodyLimits, gathered, timeout_of
 from app.api.inference_schemas import (
     InferenceProblem,
     InferRequest,
@@ -28,6 +27,7 @@ from app.api.json_text import parse_calmly
 from app.api.openapi import problems
 from app.api.presence import AsgiCaller
 from app.api.tensors import parted, read_request, write_answer
+from app.api.turns import Turn, in_pieces, let_go
 from app.calls.tensors import TensorCall
 from app.errors import Malformed, Unavailable, UnsupportedMedia
 from app.gateway import Gateway
@@ -37,12 +37,8 @@ from app.triton.tensor import Tensor, TensorSpec
 
 router = APIRouter(tags=["inference"])
 
-Result = TypeVar("Result")
-
 _MEDIA = re.compile(r'(application/(json\s*(;\s*charset="?utf-8"?\s*)?|octet-stream))?', re.IGNORECASE)
 _JSON_SIZE = "inference-header-content-length"
-_LARGE = 128 * 1024
-"""Bytes. What is above is read and written in a thread, so that it holds up nobody else."""
 _MOST_PER_BYTE = 4
 """What a byte of a body can cost at most: `0,` is a number of eight bytes."""
 _PLATFORM = "conch"
@@ -183,11 +179,10 @@ async def _infer(request: Request, model: str, version: str = "") -> Response:
     answer = await gateway.infer(call, state.principal.tenant, AsgiCaller(request.receive), state.exchange)
     apart = _apart(asked, len(answer.outputs))
     head = {"model_name": answer.route.name, "model_version": answer.version, **({} if asked.id is None else {"id": asked.id})}
-    inline = sum(len(tensor.raw) for tensor, wanted in zip(answer.outputs, apart, strict=True) if not wanted)
-    content, json_size = await _aside(inline, lambda: write_answer(head, answer.outputs, apart))
+    pieces, json_size = await write_answer(head, answer.outputs, apart)
     if json_size is None:
-        return Response(content, media_type="application/json")
-    return Response(content, media_type="application/octet-stream", headers={_JSON_SIZE: str(json_size)})
+        return in_pieces(pieces, "application/json")
+    return in_pieces(pieces, "application/octet-stream", {_JSON_SIZE: str(json_size)})
 
 
 async def _read(request: Request) -> tuple[InferRequest, list[Tensor]]:
@@ -197,13 +192,15 @@ async def _read(request: Request) -> tuple[InferRequest, list[Tensor]]:
     if len(sizes) > 1 or not all(re.fullmatch(r"[0-9]{1,10}", size) for size in sizes):
         raise Malformed("Inference-Header-Content-Length must be one number of bytes")
     limits: BodyLimits = request.state.body_limits
-    text, rest = parted(await read_body(request, limits), int(sizes[0]) if sizes else None)
+    text, rest = parted(await gathered(request, limits), int(sizes[0]) if sizes else None)
     document = await parse_calmly(text, limits.turns)
-    return await _aside(len(text) + len(rest), lambda: read_request(document, rest))
-
-
-async def _aside(size: int, work: Callable[[], Result]) -> Result:
-    return await asyncio.to_thread(work) if size > _LARGE else work()
+    try:
+        asked, tensors = await read_request(document, rest, limits.max_bytes)
+    finally:
+        await let_go(document, Turn())
+    for given in asked.inputs:
+        await let_go(given.data, Turn())
+    return asked, tensors
 
 
 def _declared(request: Request) -> int:

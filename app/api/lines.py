@@ -1,14 +1,18 @@
 """NDJSON: the lines of a bulk post, and the lines of its answer."""
 
+import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, overload
 
 from pydantic_core import to_json
 
 from app.api.body import validate
 from app.api.bulk_schemas import MAX_ID, MAX_NUMBER, BulkLine
-from app.api.strict_json import parse
+from app.api.json_text import parse_calmly
+from app.api.turns import Turn, let_go
 from app.errors import Flaw, InvalidInput, Refusal, TooLarge, sentence
 from app.routing.route import Caps
 
@@ -35,11 +39,7 @@ class Lines(Sequence[bytes]):
         if not body:
             raise InvalidInput("there must be at least one line", flaws=(Flaw("", "too_few", "there is no line"),))
         self._body = body
-        self._starts = [0]
-        while (end := body.find(b"\n", self._starts[-1])) >= 0:
-            self._starts.append(end + 1)
-            if len(self._starts) > most + 1:
-                break
+        self._starts = [0, *(end.end() for end in islice(re.finditer(b"\n", body), most + 1))]
         if self._starts[-1] < len(body):
             self._starts.append(len(body) + 1)
         if len(self) > most:
@@ -59,17 +59,18 @@ class Lines(Sequence[bytes]):
         return bytes(self._body[self._starts[at] : self._starts[at + 1] - 1])
 
 
-def read_line(index: int, raw: bytes, caps: Caps) -> Line:
+async def read_line(index: int, raw: bytes, caps: Caps, turns: asyncio.Lock) -> Line:
     """It has a refusal in place of a text where it is no JSON, not what a line has to be, or outside the caps of the model."""
-    given = None
+    document, given = None, None
     try:
         if len(raw) > _ESCAPED * caps.characters_per_input + _REST:
             raise TooLarge("the line has more bytes than the longest text of this model and an id need")
-        document = parse(raw, "line")
+        document = await parse_calmly(raw, turns, "line")
         given = _id(document)
         line = validate(document, BulkLine, "line")
         caps.admit((line.text,), "/text", _pointer)
     except Refusal as refusal:
+        await let_go(document, Turn())
         return Line(index, given, "", refusal)
     return Line(index, line.id, line.text)
 

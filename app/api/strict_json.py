@@ -1,7 +1,6 @@
 """A JSON text, read strictly and at once: no duplicate members, no NaN, no lone surrogates, and nothing nested deeply."""
 
 import re
-from collections.abc import Collection
 from typing import Any
 
 import jiter
@@ -46,14 +45,13 @@ def _may_be_deep(text: bytes) -> bool:
 
 
 def _is_deep(document: Any) -> bool:
-    level = [document]
+    level = [document] if type(document) in (list, dict) else []
     for _ in range(DEEPEST):
-        level = [item for one in level for item in _items(one) if type(item) in (list, dict)]
-    return bool(level)
-
-
-def _items(container: Any) -> Collection[Any]:
-    return container.values() if type(container) is dict else container if type(container) is list else ()
+        within = [one if type(one) is list else one.values() for one in level]
+        level = [item for items in within for item in items if type(item) is list or type(item) is dict]
+        if not level:
+            return False
+    return True
 
 
 def malformed(whole: str = "body", reason: str = "its syntax is broken", place: str = "") -> Malformed:

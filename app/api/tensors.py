@@ -1,9 +1,9 @@
 """The bytes of the Open Inference Protocol to tensors and back: JSON, and what may follow it.
 
-Pure functions; each works in slices, so that a large body may be given to a thread without keeping the event loop waiting.
+What is large is worked on in turns: beside a thread that computes, the event loop waits 5 ms for the interpreter each time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from math import prod
 from typing import Any
 
@@ -11,13 +11,15 @@ from pydantic_core import to_json
 
 from app.api.body import validate
 from app.api.inference_schemas import InferInput, InferRequest
-from app.errors import Flaw, InvalidInput, Malformed
+from app.api.turns import Turn
+from app.errors import Flaw, InvalidInput, Malformed, TooLarge
 from app.routing.route import MAX_FLAWS
 from app.triton.datatype import DATATYPES, NumbersUnfit, pack_numbers, unpack_numbers
-from app.triton.tensor import Tensor, pack_texts, split_texts
+from app.triton.tensor import Tensor, pack_texts, take_texts
 
-_SLICE = 8_192
+_SLICE = 4_096
 """Elements that are looked at, or written as JSON, at once."""
+_PIECE_BYTES = 64 * 1024
 
 
 class _Unfit(Exception):
@@ -33,39 +35,61 @@ class _Unfit(Exception):
 _BROKEN = "broken_binary_data"
 
 
-def parted(body: bytes, json_size: int | None) -> tuple[bytes, bytes]:
+def parted(body: bytes | bytearray, json_size: int | None) -> tuple[bytes | bytearray, memoryview]:
     """The JSON, and the binary data after it; raises `Malformed`."""
     if json_size is None:
-        return body, b""
+        return body, memoryview(b"")
     if json_size > len(body):
         raise Malformed("Inference-Header-Content-Length is larger than the body")
-    return body[:json_size], body[json_size:]
+    return body[:json_size], memoryview(body)[json_size:]
 
 
-def read_request(document: object, rest: bytes) -> tuple[InferRequest, list[Tensor]]:
-    """`rest` is the binary data after the document. Raises `Malformed` and `InvalidInput`."""
+async def read_request(document: object, rest: memoryview, most: int) -> tuple[InferRequest, list[Tensor]]:
+    """`rest` is the binary data after the document; all tensors together may have `most` bytes. Raises `Malformed`,
+    `InvalidInput` and `TooLarge`.
+    """
     request = validate(document, InferRequest)
-    return request, _tensors(request.inputs, rest)
+    if sum(_declared_bytes(given) for given in request.inputs) > most:
+        raise TooLarge(f"all tensors of a request may have at most {most} bytes")
+    return request, await _tensors(request.inputs, rest)
 
 
-def write_answer(head: dict[str, Any], outputs: Sequence[Tensor], binary: Sequence[bool]) -> tuple[bytes, int | None]:
-    """The body, and where its JSON ends, if more follows. Raises `InvalidInput` where an output can't be written as JSON."""
-    written = [_written(tensor, at, apart=apart) for at, (tensor, apart) in enumerate(zip(outputs, binary, strict=True))]
-    json = b"".join([to_json(head)[:-1], b',"outputs":[', b",".join(written), b"]}"])
-    apart = [tensor.raw for tensor, wanted in zip(outputs, binary, strict=True) if wanted]
-    return (b"".join([json, *apart]), len(json)) if apart else (json, None)
+def _declared_bytes(given: InferInput) -> int:
+    return 0 if given.datatype == "BYTES" else prod(given.shape) * DATATYPES[given.datatype].size
 
 
-def _tensors(inputs: Sequence[InferInput], rest: bytes) -> list[Tensor]:
+async def write_answer(
+    head: dict[str, Any], outputs: Sequence[Tensor], binary: Sequence[bool]
+) -> tuple[list[bytes], int | None]:
+    """The body, in pieces, and where its JSON ends, if more follows. Raises `InvalidInput` where an output can't be written as
+    JSON.
+    """
+    pieces, held, size = [], bytearray(to_json(head)[:-1] + b',"outputs":['), 0
+    turn = Turn()
+    for at, (tensor, apart) in enumerate(zip(outputs, binary, strict=True)):
+        held += b"," if at else b""
+        async for written in _written(tensor, at, turn, apart=apart):
+            held += written
+            if len(held) >= _PIECE_BYTES:
+                size += len(held)
+                pieces.append(bytes(held))
+                held.clear()
+    pieces.append(bytes(held) + b"]}")
+    size += len(pieces[-1])
+    rest = [tensor.raw for tensor, apart in zip(outputs, binary, strict=True) if apart]
+    return [*pieces, *rest], size if rest else None
+
+
+async def _tensors(inputs: Sequence[InferInput], rest: memoryview) -> list[Tensor]:
     tensors: list[Tensor] = []
     flaws: list[Flaw] = []
-    at = 0
+    at, turn = 0, Turn()
     for place, given in enumerate(inputs):
         size = given.parameters.binary_data_size
-        piece = None if size is None else rest[at : at + size]
+        piece = None if size is None else bytes(rest[at : at + size])
         at += size or 0
         try:
-            tensors.append(_tensor(given, piece))
+            tensors.append(await _tensor(given, piece, turn))
         except _Unfit as unfit:
             flaws.append(Flaw(f"/inputs/{place}{unfit.member}", unfit.code, unfit.detail))
     if at != len(rest):
@@ -77,78 +101,102 @@ def _tensors(inputs: Sequence[InferInput], rest: bytes) -> list[Tensor]:
     return tensors
 
 
-def _tensor(given: InferInput, raw: bytes | None) -> Tensor:
+async def _tensor(given: InferInput, raw: bytes | None, turn: Turn) -> Tensor:
     if (raw is None) == (given.data is None):
         raise _Unfit("", "data_missing", "an input has either data or the parameter binary_data_size")
     count = prod(given.shape)
     elements: Sequence[bytes] = ()
     if raw is None:
-        raw, elements = _packed(given, count)
+        raw, elements = await _packed(given, count, turn)
     elif given.datatype == "BYTES":
-        elements = _split(raw, count)
+        elements = await _split(raw, count, turn)
     elif len(raw) != count * DATATYPES[given.datatype].size:
         raise _Unfit("", _BROKEN, f"this shape takes {count * DATATYPES[given.datatype].size} bytes")
     return Tensor(given.name, given.datatype, tuple(given.shape), raw, elements)
 
 
-def _packed(given: InferInput, count: int) -> tuple[bytes, Sequence[bytes]]:
+async def _packed(given: InferInput, count: int, turn: Turn) -> tuple[bytes, Sequence[bytes]]:
     if type(given.data) is not list:
         raise _Unfit("/data", "list_type", "this must be a list")
-    values = _flat(given.data)
+    values = await _flat(given.data, turn)
     if len(values) != count:
         raise _Unfit("/data", "wrong_size", f"this shape takes {count} elements, and there are {len(values)}")
-    if given.datatype != "BYTES":
+    raw, elements = bytearray(), list[bytes]()
+    for start in range(0, count, _SLICE):
+        some = values[start : start + _SLICE]
         try:
-            return pack_numbers(given.datatype, values), ()
+            if given.datatype == "BYTES":
+                texts = _encoded(some)
+                elements += texts
+                raw += pack_texts(texts)
+            else:
+                raw += pack_numbers(given.datatype, some)
         except NumbersUnfit as unfit:
             raise _Unfit("/data", "wrong_type", str(unfit)) from None
-    if not _types(values) <= {str}:
+        await turn.pause()
+    return bytes(raw), elements
+
+
+def _encoded(values: list[Any]) -> list[bytes]:
+    if not set(map(type, values)) <= {str}:
         raise _Unfit("/data", "wrong_type", "BYTES is written as strings")
-    elements = [value.encode() for value in values]
-    return pack_texts(elements), elements
+    return [value.encode() for value in values]
 
 
-def _split(raw: bytes, count: int) -> list[bytes]:
-    elements = split_texts(raw, count)
-    if elements is None:
+async def _split(raw: bytes, count: int, turn: Turn) -> list[bytes]:
+    elements: list[bytes] = []
+    at = 0
+    while len(elements) < count:
+        taken = take_texts(raw, at, min(count - len(elements), _SLICE))
+        if taken is None:
+            break
+        elements += taken[0]
+        at = taken[1]
+        await turn.pause()
+    if len(elements) < count or at != len(raw):
         detail = f"this shape takes {count} elements, each of them a length of four bytes and so many bytes"
         raise _Unfit("", _BROKEN, detail)
     return elements
 
 
-def _flat(values: list[Any]) -> list[Any]:
-    while _types(values) == {list}:
+async def _flat(values: list[Any], turn: Turn) -> list[Any]:
+    while await _types(values, turn) == {list}:
         rows, values = values, []
-        for row in rows:
-            values += row
+        for start in range(0, len(rows), _SLICE):
+            for row in rows[start : start + _SLICE]:
+                values += row
+            await turn.pause()
     return values
 
 
-def _types(values: list[Any]) -> set[type]:
-    return set().union(*(map(type, values[start : start + _SLICE]) for start in range(0, len(values), _SLICE)))
+async def _types(values: list[Any], turn: Turn) -> set[type]:
+    types: set[type] = set()
+    for start in range(0, len(values), _SLICE):
+        types.update(map(type, values[start : start + _SLICE]))
+        await turn.pause()
+    return types
 
 
-def _written(tensor: Tensor, at: int, *, apart: bool) -> bytes:
+async def _written(tensor: Tensor, at: int, turn: Turn, *, apart: bool) -> AsyncIterator[bytes]:
+    """The brackets of each slice of its elements are cut off, since they are joined to one list."""
     head: dict[str, Any] = {"name": tensor.name, "datatype": tensor.dtype, "shape": tensor.shape}
     if apart:
-        return to_json({**head, "parameters": {"binary_data_size": len(tensor.raw)}})
-    return b"".join([to_json(head)[:-1], b',"data":[', b",".join(_elements(tensor, at)), b"]}"])
+        yield to_json({**head, "parameters": {"binary_data_size": len(tensor.raw)}})
+        return
+    yield to_json(head)[:-1] + b',"data":['
+    for start in range(0, prod(tensor.shape), _SLICE):
+        yield (b"," if start else b"") + to_json(_said(tensor, start, at))[1:-1]
+        await turn.pause()
+    yield b"]}"
 
 
-def _elements(tensor: Tensor, at: int) -> Iterator[bytes]:
-    """The brackets of each slice are cut off, since they are joined to one list."""
-    if tensor.dtype == "BYTES":
-        texts = _texts(tensor, at)
-        yield from (to_json(texts[start : start + _SLICE])[1:-1] for start in range(0, len(texts), _SLICE))
-    else:
-        step = _SLICE * DATATYPES[tensor.dtype].size
-        for start in range(0, len(tensor.raw), step):
-            yield to_json(unpack_numbers(tensor.dtype, tensor.raw[start : start + step]))[1:-1]
-
-
-def _texts(tensor: Tensor, at: int) -> list[str]:
+def _said(tensor: Tensor, start: int, at: int) -> list[Any]:
+    """Some of its elements, as JSON has them."""
+    if tensor.dtype != "BYTES":
+        size = DATATYPES[tensor.dtype].size
+        return unpack_numbers(tensor.dtype, tensor.raw[start * size : (start + _SLICE) * size])
     try:
-        return [element.decode() for element in tensor.elements]
+        return [element.decode() for element in tensor.elements[start : start + _SLICE]]
     except UnicodeDecodeError:
         flaw = Flaw(f"/outputs/{at}", "not_utf8", f"{tensor.name} holds bytes that are no text: ask for it with binary_data")
         raise InvalidInput("an output can't be written as JSON", flaws=(flaw,)) from None

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-_SLICE = 16_384
-"""Numbers that are converted at once: other threads get their turn in between."""
-
 
 class NumbersUnfit(ValueError):
     """These are no numbers of the datatype."""
@@ -50,7 +47,19 @@ DATATYPES = {
 def pack_numbers(name: str, numbers: Sequence[Any]) -> bytes:
     """Raises `NumbersUnfit` where one is of another type than the datatype's, or beyond its range."""
     datatype = DATATYPES[name]
-    return b"".join([_packed(name, datatype, numbers[at : at + _SLICE]) for at in range(0, len(numbers), _SLICE)])
+    if not set(map(type, numbers)) <= datatype.types:
+        raise NumbersUnfit(f"{name} is written as {_words(datatype)}")
+    try:
+        raw = struct.pack(f"<{len(numbers)}e", *numbers) if name == "FP16" else array(datatype.code, numbers).tobytes()
+    except (OverflowError, struct.error):  # the latter of a whole number
+        raise NumbersUnfit(f"a number is beyond the range of {name}") from None
+    if datatype.suspects and not is_finite("FP32" if name == "BF16" else name, raw):  # JSON's 1e999 was read as infinity
+        raise NumbersUnfit(f"a number is beyond the range of {name}")
+    if name == "BF16":  # the upper halves, as Triton's own clients cut them
+        narrow = bytearray(len(raw) // 2)
+        narrow[0::2], narrow[1::2] = raw[2::4], raw[3::4]
+        return bytes(narrow)
+    return raw
 
 
 def unpack_numbers(name: str, raw: bytes) -> list[Any]:
@@ -75,22 +84,6 @@ def is_finite(name: str, raw: bytes) -> bool:
     if not any(suspect in highest for suspect in datatype.suspects):
         return True
     return all(map(isfinite, unpack_numbers(name, raw)))
-
-
-def _packed(name: str, datatype: Datatype, numbers: Sequence[Any]) -> bytes:
-    if not set(map(type, numbers)) <= datatype.types:
-        raise NumbersUnfit(f"{name} is written as {_words(datatype)}")
-    try:
-        raw = struct.pack(f"<{len(numbers)}e", *numbers) if name == "FP16" else array(datatype.code, numbers).tobytes()
-    except (OverflowError, struct.error):  # the latter of a whole number
-        raise NumbersUnfit(f"a number is beyond the range of {name}") from None
-    if datatype.suspects and not is_finite("FP32" if name == "BF16" else name, raw):  # JSON's 1e999 was read as infinity
-        raise NumbersUnfit(f"a number is beyond the range of {name}")
-    if name == "BF16":  # the upper halves, as Triton's own clients cut them
-        narrow = bytearray(len(raw) // 2)
-        narrow[0::2], narrow[1::2] = raw[2::4], raw[3::4]
-        return bytes(narrow)
-    return raw
 
 
 def _words(datatype: Datatype) -> str:

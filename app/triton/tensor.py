@@ -50,10 +50,10 @@ def pack_texts(texts: Sequence[bytes]) -> bytes:
     return b"".join([part for text in texts for part in (pack(len(text)), text)])
 
 
-def split_texts(raw: bytes, count: int) -> list[bytes] | None:
-    """The `count` elements of a BYTES tensor; None unless they fill `raw` exactly."""
+def take_texts(raw: bytes, at: int, count: int) -> tuple[list[bytes], int] | None:
+    """The next `count` elements of a BYTES tensor, and where they end; None where there are not so many."""
     texts: list[bytes] = []
-    at, head, unpack = 0, _LENGTH.size, _LENGTH.unpack_from
+    head, unpack = _LENGTH.size, _LENGTH.unpack_from
     try:
         for _ in range(count):
             (length,) = unpack(raw, at)
@@ -61,15 +61,15 @@ def split_texts(raw: bytes, count: int) -> list[bytes] | None:
             texts.append(raw[at - length : at])
     except struct.error:
         return None
-    return texts if at == len(raw) else None
+    return (texts, at) if at <= len(raw) else None
 
 
 def unpack_texts(raw: bytes, count: int) -> list[bytes]:
-    """The same of an answer; raises `BadUpstreamResponse`."""
-    texts = split_texts(raw, count)
-    if texts is None:
+    """The `count` elements of a BYTES tensor of an answer; raises `BadUpstreamResponse` unless they fill `raw` exactly."""
+    taken = take_texts(raw, 0, count)
+    if taken is None or taken[1] != len(raw):
         raise BadUpstreamResponse("a BYTES tensor of the answer is not well-formed")
-    return texts
+    return taken[0]
 
 
 @dataclass(frozen=True, slots=True)

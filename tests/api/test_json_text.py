@@ -3,20 +3,24 @@
 import asyncio
 import gc
 import json
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 from time import thread_time
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.types import Message
 
 from app.api import json_text
-from app.api.body import validate_calmly
+from app.api.body import BodyLimits, read_json, validate_calmly
+from app.api.hold import Hold
 from app.api.json_text import parse_calmly
 from app.api.rerank import RerankRequest
 from app.api.schemas import ClassifyRequest
 from app.api.strict_json import DEEPEST, parse
 from app.errors import InvalidInput, Malformed, Refusal, TooLarge
+from app.tenancy.tenant import Principal, Quota, Tenant
 
 MEGABYTE = 2**20
 SCALARS = (1, -2.5, 1e10, True, None, "", 'x"y', "a,b]}", "\\", "\U0001f600", "[", "\n")
@@ -100,10 +104,11 @@ LARGE = {
     "10,000 texts of emoji": json.dumps(["\U0001f600" * 100] * 10_000, ensure_ascii=False).encode(),
     "a text of escapes": b'["%s"]' % (rb"\"" * (MEGABYTE // 2 - 2)),
     "2,000,000 numbers": b'{"data":[' + b"1," * 2_000_000 + b"1]}",
-    "50,000 members": json.dumps({str(at): at for at in range(50_000)}, indent=20).encode(),
+    "10,000 members": json.dumps({str(at): at for at in range(10_000)}, indent=150).encode(),
 }
 REFUSED = {
     "1,400,000 lists": (TooLarge, b"[" + b"[]," * 1_400_000 + b"[]]"),
+    "300,000 members": (TooLarge, json.dumps({str(at): at for at in range(300_000)}).encode()),
     "1,000,000 texts": (TooLarge, b"[" + b'"a",' * 1_000_000 + b'"a"]'),
     "a text of 4 MB": (TooLarge, b'["' + b"a" * 4 * MEGABYTE + b'"]'),
     "a text of backslashes": (TooLarge, b'["' + b"\\" * 4 * MEGABYTE + b'"]'),
@@ -115,6 +120,10 @@ REFUSED = {
     "an open end": (Malformed, b'{"data":[' + b"1," * 1_000_000),
     "two documents": (Malformed, (b'["' + b"a" * 700_000 + b'"]') * 2),
 }
+
+
+_MOST_HELD = 0.02
+"""Seconds of CPU; a third of that on a machine that has nothing else to do."""
 
 
 class Pulse:
@@ -130,20 +139,20 @@ class Pulse:
             self.longest, before = max(self.longest, thread_time() - before), thread_time()
 
 
-async def held(text: bytes) -> float:
-    """The longest time, of three readings, for which one held the event loop; raises what they raise."""
-    times = []
+async def held(work: Callable[[], Awaitable[object]]) -> float:
+    """The longest time for which it held the event loop, at the best of three tries: a busy machine only adds to it."""
+    least = 1.0
     for _ in range(3):
         pulse = Pulse()
         beating = asyncio.create_task(pulse.beat())
         await asyncio.sleep(0)
-        try:
-            await parse_calmly(text, asyncio.Lock())
-        finally:
-            await asyncio.sleep(0)
-            beating.cancel()
-        times.append(pulse.longest)
-    return min(times)
+        await work()
+        await asyncio.sleep(0)
+        beating.cancel()
+        least = min(least, pulse.longest)
+        if least < _MOST_HELD:
+            break
+    return least
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -159,19 +168,34 @@ def _collector() -> Iterator[None]:
 
 @pytest.mark.parametrize("text", LARGE.values(), ids=LARGE)
 async def test_no_body_holds_the_event_loop(text: bytes) -> None:
-    assert await held(text) < 0.02, "a third of that on a machine that has nothing else to do"
+    assert await held(lambda: parse_calmly(text, asyncio.Lock())) < _MOST_HELD
+
+
+async def refusal(text: bytes) -> type[Refusal] | None:
+    """As a caller has it; what was made of the text until then is let go of."""
+    messages: Iterator[Message] = iter(
+        [{"type": "http.request", "body": text[:-1], "more_body": True}, {"type": "http.request", "body": text[-1:]}]
+    )
+    principal = Principal(Tenant("acme", "plain", ("*",), Quota()), "key", frozenset({"infer"}))
+
+    async def receive() -> Message:
+        return next(messages)
+
+    headers = [(b"content-type", b"application/json")]
+    request = Request({"type": "http", "headers": headers, "state": {"principal": principal}}, receive)
+    try:
+        await read_json(request, BodyLimits(len(text), 60, Hold(2 * len(text))), ClassifyRequest)
+    except Refusal as refused:
+        return type(refused)
+    return None
 
 
 @pytest.mark.parametrize(("kind", "text"), REFUSED.values(), ids=REFUSED)
 async def test_what_only_costs_is_refused_and_does_not_hold_the_event_loop_either(kind: type[Refusal], text: bytes) -> None:
-    pulse = Pulse()
-    beating = asyncio.create_task(pulse.beat())
-    await asyncio.sleep(0)
-    with pytest.raises(kind):
-        await parse_calmly(text, asyncio.Lock())
-    await asyncio.sleep(0)
-    beating.cancel()
-    assert pulse.longest < 0.04
+    async def work() -> None:
+        assert await refusal(text) is kind
+
+    assert await held(work) < _MOST_HELD
 
 
 async def test_one_large_body_at_a_time_is_read() -> None:
@@ -205,11 +229,6 @@ async def test_a_long_list_without_a_fault_is_taken_whole(count: int) -> None:
 
 async def test_long_lists_of_objects_are_held_against_their_shape_in_turns() -> None:
     document = {"model": "m", "query": "q", "documents": [{"text": str(at), "id": at} for at in range(50_000)]}
-    pulse = Pulse()
-    beating = asyncio.create_task(pulse.beat())
-    await asyncio.sleep(0)
     body = await validate_calmly(document, RerankRequest)
-    await asyncio.sleep(0)
-    beating.cancel()
     assert body.documents[-1].model_dump() == {"text": "49999", "id": 49_999}  # type: ignore[union-attr]
-    assert pulse.longest < 0.02, "a quarter of that on a machine that has nothing else to do"
+    assert await held(lambda: validate_calmly(document, RerankRequest)) < _MOST_HELD

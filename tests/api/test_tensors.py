@@ -1,7 +1,8 @@
 """The bytes of `/v2`, held against those of NVIDIA's own client."""
 
 import json
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -14,11 +15,14 @@ from tritonclient.utils import triton_to_np_dtype
 from app.api.inference_schemas import InferRequest
 from app.api.strict_json import parse
 from app.api.tensors import parted, read_request, write_answer
-from app.errors import InvalidInput, Malformed, Refusal
+from app.errors import InvalidInput, Malformed, Refusal, TooLarge
 from app.triton.datatype import DATATYPES, unpack_numbers
-from app.triton.tensor import Tensor, split_texts
+from app.triton.tensor import Tensor, unpack_texts
 from tests.gateway.problems import CANARY
 
+Result = TypeVar("Result")
+
+MOST = 2**20
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=3)
 ELEMENTS = {
     "BOOL": st.booleans(),
@@ -48,7 +52,22 @@ def asked(array: Any, dtype: str, name: str, *, binary: bool) -> InferInput:
 
 def read(body: bytes, size: int | None) -> tuple[InferRequest, list[Tensor]]:
     text, rest = parted(body, size)
-    return read_request(parse(text), rest)
+    return finished(read_request(parse(bytes(text)), rest, MOST))
+
+
+def written(*given: Any) -> tuple[bytes, int | None]:
+    pieces, size = finished(write_answer(*given))
+    return b"".join(pieces), size
+
+
+def finished(work: Coroutine[Any, Any, Result]) -> Result:
+    """What comes of it, whoever else might have had a turn."""
+    while True:
+        try:
+            work.send(None)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 def sent(inputs: list[InferInput], **options: Any) -> tuple[bytes, int | None]:
@@ -78,7 +97,7 @@ def test_what_their_client_sends_is_read_to_the_bit(tensors: list[tuple[tuple[st
     for tensor, ((dtype, array), _) in zip(got, tensors, strict=True):
         assert (tensor.dtype, tensor.shape) == (dtype, array.shape)
         if dtype == "BYTES":
-            assert list(tensor.elements) == list(array.ravel()) == split_texts(tensor.raw, array.size)
+            assert list(tensor.elements) == list(array.ravel()) == unpack_texts(tensor.raw, array.size)
         else:
             assert tensor.raw == array.tobytes()
 
@@ -88,7 +107,7 @@ def test_what_is_written_is_read_by_their_client_to_the_bit(tensors: list[tuple[
     outputs = [
         read(*sent([asked(array, dtype, f"t{at}", binary=True)]))[1][0] for at, ((dtype, array), _) in enumerate(tensors)
     ]
-    body, size = write_answer({"model_name": "m"}, outputs, [binary for _, binary in tensors])
+    body, size = written({"model_name": "m"}, outputs, [binary for _, binary in tensors])
     assert (size is not None) == any(binary for _, binary in tensors)
     result = InferResult.from_response_body(body, header_length=size)
     for at, ((dtype, array), binary) in enumerate(tensors):
@@ -104,7 +123,7 @@ def test_a_long_output_is_written_in_slices_that_join_to_one_list() -> None:
     numbers = np.arange(50_000, dtype=np.int32)
     texts = [str(number).encode() for number in range(20_000)]
     outputs = [Tensor("n", "INT32", (50_000,), numbers.tobytes()), Tensor("t", "BYTES", (20_000,), b"", texts)]
-    body, size = write_answer({"model_name": "m"}, outputs, [False, False])
+    body, size = written({"model_name": "m"}, outputs, [False, False])
     assert size is None
     assert [output["data"] for output in json.loads(body)["outputs"]] == [numbers.tolist(), [str(n) for n in range(20_000)]]
 
@@ -138,7 +157,10 @@ UNFIT = {
     "a shape below 0": (request(shape=[2, -2]), b"", InvalidInput, "/inputs/0/shape/1"),
     "a shape that is true": (request(shape=[2, True]), b"", InvalidInput, "/inputs/0/shape/1"),
     "no shape": (request(shape=[]), b"", InvalidInput, "/inputs/0/shape"),
-    "a shape beyond memory": (request(shape=[2**31 - 1] * 16), b"", InvalidInput, "/inputs/0/data"),
+    "a shape beyond memory": (request(shape=[2**31 - 1] * 16), b"", TooLarge, None),
+    "a shape of too many bytes": (request(shape=[MOST // 4 + 1]), b"", TooLarge, None),
+    "a shape of just so many": (request(shape=[MOST // 4]), b"", InvalidInput, "/inputs/0/data"),
+    "a shape of texts beyond memory": (request(shape=[2**31 - 1] * 16, datatype="BYTES"), b"", InvalidInput, "/inputs/0/data"),
     "shared memory": (request(parameters={"shared_memory_region": "r"}), b"", InvalidInput, "/inputs/0/parameters"),
     "neither data nor bytes": (request(data=None), b"", InvalidInput, "/inputs/0"),
     "both data and bytes": (request(parameters={"binary_data_size": 16}), bytes(16), InvalidInput, "/inputs/0"),
@@ -172,7 +194,7 @@ def test_a_header_that_is_longer_than_the_body_is_refused() -> None:
 def test_bytes_that_are_no_text_can_not_be_written_as_json() -> None:
     tensor = Tensor("t", "BYTES", (1,), b"", [b"\xff"])
     with pytest.raises(InvalidInput) as refused:
-        write_answer({}, [tensor], [False])
+        written({}, [tensor], [False])
     assert refused.value.flaws[0].pointer == "/outputs/0"
 
 

@@ -16,6 +16,7 @@ NUMBERS = {
     "At most {} bytes for the path": perimeter._URI_BYTES,
     "at most {} levels": strict_json.DEEPEST,
     "no string of more than {} bytes": json_text.STRING_BYTES,
+    "no object of more than {} members": json_text._MOST_MEMBERS,
     "no more than {} blanks": json_text._IDLE_BYTES,
     "t most {} strings, lists and objects": json_text._MOST_VALUES,
     "at most {} times their content": wire._FRAMING,
