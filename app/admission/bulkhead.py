@@ -12,6 +12,8 @@ from app.errors import ClientClosed, DeadlineExceeded, Overloaded
 
 _WEIGHT = 0.1
 """Of the latest call in the moving average of the service time."""
+_LONGEST_WAIT = 30.0
+"""That is told, in seconds: who never comes again must not keep others away for longer."""
 
 
 class Bulkhead:
@@ -34,6 +36,8 @@ class Bulkhead:
         """Seconds, a moving average of the calls that ended by themselves."""
         self._patience = patience
         self._queues: dict[int, deque[asyncio.Future[None]]] = {}
+        self._promised: dict[int, float] = {}
+        """By priority, when all who were refused will have been served, if they come again as they were told."""
 
     def berth(self, priority: int, deadline: Deadline) -> "Berth":
         """`async with bulkhead.berth(...)`: raises `Overloaded` where there is no berth and no hope for one in time."""
@@ -45,19 +49,13 @@ class Bulkhead:
             return
         patience = min(self._patience, deadline.remaining() - self.service)
         if patience <= 0 or (self.waiting >= self._room() and not self._displace(priority)):
-            raise self._overloaded()
+            raise self._overloaded(priority)
         await self._wait(priority, patience)
 
     def free(self) -> None:
         """The berth goes to whoever is first in line, or is free."""
-        for priority in sorted(self._queues):
-            queue = self._queues[priority]
-            while queue:
-                turn = queue.popleft()
-                if not turn.done():
-                    turn.set_result(None)
-                    return
         self.taken -= 1
+        self._seat()
 
     def leave(self, since: float, *, abandoned: bool) -> None:
         elapsed = monotonic() - since
@@ -73,6 +71,7 @@ class Bulkhead:
         queue = self._queues.setdefault(priority, deque())
         queue.append(turn)
         self.waiting += 1
+        self._seat()
         try:
             async with asyncio.timeout(patience):
                 await turn
@@ -83,10 +82,20 @@ class Bulkhead:
             with contextlib.suppress(ValueError):
                 queue.remove(turn)
             if isinstance(error, TimeoutError):
-                raise self._overloaded() from None
+                raise self._overloaded(priority) from None
             raise
         finally:
             self.waiting -= 1
+
+    def _seat(self) -> None:
+        """Those in line, as far as there are berths: which may have become more while they stood there, or fewer."""
+        for priority in sorted(self._queues):
+            queue = self._queues[priority]
+            while queue and self.taken < self.berths:
+                turn = queue.popleft()
+                if not turn.done():
+                    self.taken += 1
+                    turn.set_result(None)
 
     def _room(self) -> int:
         return max(self.berths, int(self.berths * self._patience / self.service)) if self.service else self.berths
@@ -98,14 +107,19 @@ class Bulkhead:
             while queue and lower > priority:
                 turn = queue.pop()
                 if not turn.done():
-                    turn.set_exception(self._overloaded())
+                    turn.set_exception(self._overloaded(lower))
                     return True
         return False
 
-    def _overloaded(self) -> Overloaded:
-        """The wait that is promised is that for the whole queue to be served."""
-        wait = ceil((self.waiting + 1) / self.berths * self.service)
-        return Overloaded("all places for requests to this model are taken", retry_after=max(1, wait))
+    def _overloaded(self, priority: int) -> Overloaded:
+        """The wait that is promised is that for the whole queue to be served, and then all whom the same was told before: if
+        they all came again at once, most would be refused once more.
+        """
+        each, now = self.service / self.berths, monotonic()
+        before = max((moment for of, moment in self._promised.items() if of <= priority), default=now)
+        wait = min(max(before - now, self.waiting * each) + each, _LONGEST_WAIT)
+        self._promised[priority] = now + wait
+        return Overloaded("all places for requests to this model are taken", retry_after=max(1, ceil(wait)))
 
 
 class Berth:

@@ -160,7 +160,7 @@ def _collector() -> Iterator[None]:
     """As the gateway has it."""
     before = gc.get_threshold()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(10_000, 1, 1000)
     yield
     gc.set_threshold(*before)
     gc.unfreeze()
