@@ -12,8 +12,8 @@ from app.errors import ClientClosed, DeadlineExceeded, Overloaded
 
 _WEIGHT = 0.1
 """Of the latest call in the moving average of the service time."""
-_LONGEST_WAIT = 30.0
-"""That is told, in seconds: who never comes again must not keep others away for longer."""
+_MOST_PROMISED = 10.0
+"""Seconds. Some never come again, or earlier than they were told: they must not keep others away for longer."""
 
 
 class Bulkhead:
@@ -117,7 +117,7 @@ class Bulkhead:
         """
         each, now = self.service / self.berths, monotonic()
         before = max((moment for of, moment in self._promised.items() if of <= priority), default=now)
-        wait = min(max(before - now, self.waiting * each) + each, _LONGEST_WAIT)
+        wait = max(min(before - now, _MOST_PROMISED), self.waiting * each) + each
         self._promised[priority] = now + wait
         return Overloaded("all places for requests to this model are taken", retry_after=max(1, ceil(wait)))
 

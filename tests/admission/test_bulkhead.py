@@ -135,6 +135,60 @@ async def test_the_higher_priority_goes_first_and_equals_in_the_order_they_came(
     await asyncio.gather(*(holder.task for holder in holders))
 
 
+async def test_nearly_all_who_were_refused_at_once_and_come_again_as_told_are_served_then() -> None:
+    bulkhead = Bulkhead("b", 1)
+    bulkhead.service = 0.1
+
+    async def tries() -> int:
+        for count in range(1, 30):
+            try:
+                async with bulkhead.berth(2, Deadline.after(30)):
+                    await asyncio.sleep(0.1)
+                    return count
+            except Overloaded as refusal:
+                await asyncio.sleep(refusal.retry_after or 0)
+        raise AssertionError("refused again and again")
+
+    counts = await asyncio.gather(*(tries() for _ in range(30)))
+    assert len([count for count in counts if count <= 2]) >= 25, "10 of a second are served, so that 10 may come again in one"
+
+
+async def test_who_is_refused_is_sent_behind_those_refused_before_of_no_lower_priority_for_a_while_at_most() -> None:
+    bulkhead = Bulkhead("b", 1, patience=0)
+    bulkhead.service = 2.0
+    guest = Guest(bulkhead)
+    await settle()
+
+    async def told(priority: int) -> int:
+        with pytest.raises(Overloaded) as refused:
+            await bulkhead.take(priority, soon())
+        return refused.value.retry_after or 0
+
+    assert [await told(priority) for priority in (2, 2, 3, 2, 1)] == [2, 4, 6, 6, 2]
+    assert max([await told(2) for _ in range(100)]) == 10 + 2
+    guest.leave.set()
+    await guest.task
+
+
+async def test_berths_that_are_more_or_fewer_than_before_count_for_those_in_line() -> None:
+    bulkhead = Bulkhead("b", 2)
+    guests = [Guest(bulkhead) for _ in range(4)]
+    await settle()
+    bulkhead.berths = 3
+    guests.append(Guest(bulkhead))
+    await settle()
+    assert [guest.inside.is_set() for guest in guests] == [True, True, True, False, False]
+    bulkhead.berths = 1
+    for guest in guests[:2]:
+        guest.leave.set()
+    await settle()
+    assert (bulkhead.taken, bulkhead.waiting) == (1, 2)
+    for guest in guests:
+        guest.leave.set()
+    await asyncio.gather(*(guest.task for guest in guests))
+    assert (bulkhead.taken, bulkhead.waiting) == (0, 0)
+
+
 async def test_nobody_waits_into_the_time_that_the_call_itself_needs() -> None:
     bulkhead = Bulkhead("b", 1)
     bulkhead.service = 2.0
