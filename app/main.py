@@ -24,6 +24,7 @@ from app.api.hold import Hold
 from app.api.inference_schemas import InferRequest
 from app.edge.cross_origin import CrossOrigin
 from app.edge.doorkeeper import Doorkeeper
+from app.edge.echo import Echo, Record
 from app.edge.methods import Methods, allowed
 from app.edge.observe import Observe
 from app.edge.origin import Origin
@@ -33,7 +34,6 @@ from app.edge.problem import headers, problem, translated
 from app.edge.shortcut import Shortcut
 from app.errors import Refusal
 from app.house import House
-from app.telemetry.logs import AccessLog
 
 log = logging.getLogger("conch")
 
@@ -46,7 +46,7 @@ _TITLE: dict[str, Any] = {
 _M_MMAP_THRESHOLD = -3  # of malloc.h
 
 
-def create_app(house: House) -> ASGIApp:
+def create_app(house: House, record: Record, echo: Echo) -> ASGIApp:
     """The public application: the edge around FastAPI."""
     most = house.settings.max_body_bytes
     hold = Hold(max(house.settings.body_memory_bytes, 2 * most))
@@ -64,7 +64,6 @@ def create_app(house: House) -> ASGIApp:
     settings = house.settings
     api = api_app(lifespan, settings.root_path)
     api.router.routes.extend(health_routes(house.ready))
-    access = AccessLog(house.settings.log_level, house.settings.access_log_share) if house.settings.access_log else None
     fixed = tasks.POSTS.keys() | bulk.POSTS.keys() | {getattr(route, "path", "") for route in api.router.routes}
     pages: dict[Any, str] = {route.endpoint: route.path for route in api.router.routes if isinstance(route, Route)}
 
@@ -83,9 +82,10 @@ def create_app(house: House) -> ASGIApp:
         methods,
         house.metrics,
         house.tracing,
-        access,
+        record,
         route_of,
         lambda: house.draining,
+        echo,
         settings.gzip_min_bytes,
         cross_origin,
     )

@@ -18,7 +18,9 @@ from starlette.types import ASGIApp
 
 from app.api.admin import admin_app
 from app.edge.certificate import Certificate, CertificateFiles
-from app.edge.wire import Tell, Wire, WireLimits, limited
+from app.edge.echo import Echo
+from app.edge.observe import described
+from app.edge.wire import Wire, WireLimits, limited
 from app.errors import Refusal
 from app.house import House
 from app.main import create_app
@@ -26,6 +28,7 @@ from app.report import read_gauges, status
 from app.settings import Settings, split_address, strangers
 from app.telemetry.exchange import Exchange
 from app.telemetry.logs import AccessLog, configure_logs
+from app.telemetry.metrics import Metrics
 
 log = logging.getLogger("conch")
 
@@ -73,15 +76,19 @@ def serve(settings: Settings) -> None:
         settings.stall_seconds,
         frozenset(host.encode() for host in settings.allowed_hosts),
     )
-    wire = limited(limits, _recorder(house))
-    private_wire = limited(replace(limits, hosts=frozenset()), _recorder(house))
+    access = AccessLog(settings.log_level, settings.access_log_share) if settings.access_log else None
+    record = partial(_record, house, access)
+    echo = Echo(settings.max_body_bytes, lambda: house.draining, house.tracing, record)
+    tell = partial(_record_refusal, house.metrics, access)
+    wire = limited(limits, tell, echo.answer)
+    private_wire = limited(replace(limits, hosts=frozenset()), tell)
     api_tls = _certificate(house, "tls", settings.tls_cert_file, settings.tls_key_file)
     admin_tls = _certificate(
         house, "admin_tls", settings.admin_tls_cert_file, settings.admin_tls_key_file, settings.admin_tls_client_ca_file
     )
     house.watches["gauges"] = partial(house.metrics.watch, 1.0, partial(read_gauges, house))
     private = admin_app(house.metrics.exposition, partial(status, house), house.ready)
-    public = _Server(_config(settings.listen, create_app(house), settings, wire, api_tls))
+    public = _Server(_config(settings.listen, create_app(house, record, echo), settings, wire, api_tls))
     admin = _Server(_config(settings.admin_listen, private, settings, private_wire, admin_tls))
 
     async def both() -> None:
@@ -108,7 +115,11 @@ def serve(settings: Settings) -> None:
         asyncio.Runner(loop_factory=partial(_Loop, settings.header_timeout_seconds)) as runner,
     ):
         log.info("the API listens at %s, metrics and status at %s", settings.listen, settings.admin_listen)
-        runner.run(both())
+        try:
+            runner.run(both())
+        finally:
+            if access is not None:
+                access.flush()
 
 
 _FILES = 256
@@ -141,17 +152,20 @@ async def _hurried(told: "asyncio.Queue[signal.Signals]", server: uvicorn.Server
     server.force_exit = True
 
 
-def _recorder(house: House) -> Tell:
+def _record(house: House, access: AccessLog | None, exchange: Exchange, method: str, status: int) -> None:
+    house.metrics.record(exchange, status)
+    if access is not None:
+        access.record(exchange, method, status)
+    if exchange.span is not None and exchange.span.sampled:
+        house.tracing.end(described(exchange.span, method, exchange, status))
+
+
+def _record_refusal(metrics: Metrics, access: AccessLog | None, request_id: str, refusal: Refusal) -> None:
     """What is refused before it is a request leaves a line and a count like everything else."""
-    access = AccessLog(house.settings.log_level) if house.settings.access_log else None
-
-    def tell(request_id: str, refusal: Refusal) -> None:
-        exchange = Exchange(request_id, code=refusal.code)
-        house.metrics.requests.labels(exchange.route, str(refusal.status), refusal.code).inc()
-        if access is not None:
-            access.record(exchange, "", refusal.status)
-
-    return tell
+    exchange = Exchange(request_id, code=refusal.code)
+    metrics.requests.labels(exchange.route, str(refusal.status), refusal.code).inc()
+    if access is not None:
+        access.record(exchange, "", refusal.status)
 
 
 def _certificate(

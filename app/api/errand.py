@@ -125,7 +125,7 @@ class Errand:
         """Until the same may be asked again; raises where that is too late."""
         wait = refusal.retry_after or 1
         if wait >= self.deadline.remaining():
-            if isinstance(refusal, (Unready, QuotaExhausted)):
+            if isinstance(refusal, (Unready, QuotaExhausted, Overloaded)):
                 raise refusal
             raise DeadlineExceeded("the tenant's limit lets this line pass only after the time given", retry_after=wait)
         if isinstance(refusal, (TooManyInFlight, Overloaded)):

@@ -1,19 +1,18 @@
 """The outermost layer: request ids, the access line, RED metrics, the headers that every answer has, and the last catch."""
 
 import logging
-import re
 from collections.abc import Callable, Sequence
-from random import getrandbits
 from time import monotonic
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.edge.compressed import Compressed, coding_for
 from app.edge.cross_origin import CrossOrigin
+from app.edge.echo import Echo, Record
+from app.edge.fields import fields_of, request_id_of
 from app.edge.problem import send_problem
 from app.errors import ClientClosed, Internal, Refusal
 from app.telemetry.exchange import Exchange
-from app.telemetry.logs import AccessLog
 from app.telemetry.metrics import Metrics
 from app.telemetry.span import Span
 from app.telemetry.tracing import Tracing
@@ -21,7 +20,6 @@ from app.telemetry.tracing import Tracing
 log = logging.getLogger("conch.edge")
 
 _KEPT_BY_NOBODY = (b"cache-control", b"no-store")  # a cache heeds Authorization by itself, and X-API-Key not at all
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
 class Observe:
@@ -30,16 +28,18 @@ class Observe:
         app: ASGIApp,
         metrics: Metrics,
         tracing: Tracing,
-        access: AccessLog | None,
+        record: Record,
         route_of: Callable[[Scope], str],
         draining: Callable[[], bool],
+        echo: Echo,
         gzip_least: int = 0,
         cross_origin: CrossOrigin | None = None,
     ) -> None:
         self._app = app
         self._metrics = metrics
         self._tracing = tracing
-        self._access = access
+        self._record = record
+        self._echo = echo
         self._route_of = route_of
         self._draining = draining
         self._gzip_least = gzip_least
@@ -50,7 +50,7 @@ class Observe:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        exchange = Exchange(_request_id(headers))
+        exchange = Exchange(request_id_of(headers.get(b"x-request-id", b"")))
         scope["state"]["exchange"] = exchange
         span = exchange.span = self._tracing.serve(scope["method"], _single(scope, headers))
         if span is not None:
@@ -76,17 +76,16 @@ class Observe:
             exchange.code, answer.status = refusal.code, refusal.status
         except Refusal as refusal:
             await answer.refuse(refusal, scope["path"])
+            if (recall := scope["state"].get("recall")) is not None:
+                exchange.route = self._route_of(scope)
+                self._echo.keep(scope, exchange, recall, answer.more)
         except Exception:  # the outermost edge: whatever it is, the caller gets our shape and the log gets the place
             log.exception("a request failed", extra={"request_id": exchange.request_id, "trace_id": exchange.trace_id})
             await answer.refuse(Internal("Conch failed; the log has more under this request_id"), scope["path"])
 
     def _close(self, scope: Scope, exchange: Exchange, status: int) -> None:
         exchange.route = self._route_of(scope)
-        self._metrics.record(exchange, status)
-        if self._access is not None:
-            self._access.record(exchange, scope["method"], status)
-        if exchange.span is not None and exchange.span.sampled:
-            self._tracing.end(described(exchange.span, scope["method"], exchange, status))
+        self._record(exchange, scope["method"], status)
 
 
 def described(span: Span, method: str, exchange: Exchange, status: int) -> Span:
@@ -112,7 +111,7 @@ class _Answer:
 
     def __init__(self, send: Send, exchange: Exchange, more: Sequence[tuple[bytes, bytes]], *, closing: bool) -> None:
         self._send = send
-        self._more = more
+        self.more = more
         self._closing = closing
         self.exchange = exchange
         self.status = 0
@@ -123,7 +122,7 @@ class _Answer:
             if self.exchange.answered:
                 self.exchange.encode = monotonic() - self.exchange.answered
             own = message.get("headers", ())
-            message["headers"] = [*own, *_fields(self.exchange), *self._more]
+            message["headers"] = [*own, *fields_of(self.exchange), *self.more]
             if not any(name == b"cache-control" for name, _ in own):
                 message["headers"].append(_KEPT_BY_NOBODY)
             if self._closing:
@@ -136,12 +135,6 @@ class _Answer:
             await send_problem(self, refusal, self.exchange.request_id, path)
 
 
-def _request_id(headers: dict[bytes, bytes]) -> str:
-    # It is a name and no secret: the kernel need not be asked for it.
-    given = headers.get(b"x-request-id", b"")
-    return given.decode() if _REQUEST_ID.fullmatch(given) else f"{getrandbits(96):024x}"
-
-
 def _single(scope: Scope, headers: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """Two `traceparent` headers are as good as none; `tracestate` may be spread over several."""
     if b"traceparent" not in headers or len(headers) == len(scope["headers"]):
@@ -149,25 +142,3 @@ def _single(scope: Scope, headers: dict[bytes, bytes]) -> dict[bytes, bytes]:
     if sum(name == b"traceparent" for name, _ in scope["headers"]) > 1:
         return {}
     return {**headers, b"tracestate": b",".join(value for name, value in scope["headers"] if name == b"tracestate")}
-
-
-def _fields(exchange: Exchange) -> list[tuple[bytes, bytes]]:
-    fields = [
-        (b"x-request-id", exchange.request_id.encode()),
-        (b"server-timing", _timing(exchange)),
-        (b"x-content-type-options", b"nosniff"),
-        (b"vary", b"accept-encoding"),
-        *exchange.limit_headers,
-    ]
-    if exchange.degraded:
-        fields.append((b"conch-limiter", b"degraded"))
-    return fields
-
-
-def _timing(exchange: Exchange) -> bytes:
-    return b"auth;dur=%.2f, admission;dur=%.2f, triton;dur=%.2f, total;dur=%.2f" % (
-        exchange.auth * 1000,
-        exchange.admission * 1000,
-        exchange.triton * 1000,
-        exchange.elapsed() * 1000,
-    )

@@ -1,12 +1,14 @@
 """Past the framework, for the few paths that carry nearly all requests."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.errors import Refusal
 from app.gateway import Gateway
 
 Endpoint = Callable[..., Awaitable[Response]]
@@ -54,4 +56,9 @@ def _refuse_known(scope: Scope) -> None:
     if length.isdigit():
         state = scope["state"]
         gateway: Gateway = state["gateway"]
-        gateway.refuse_known(state["principal"].tenant, int(length), state["exchange"])
+        tenant = state["principal"].tenant
+        try:
+            gateway.refuse_known(tenant, int(length), state["exchange"])
+        except Refusal:
+            state["recall"] = partial(gateway.limiter.recall, tenant)  # what is told may be told again
+            raise

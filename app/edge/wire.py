@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from app.edge.connection import Connection, forsake
 from app.edge.cork import Cork
+from app.edge.echo import Fields
 from app.edge.head import fault_of
 from app.edge.problem import headers, problem
 from app.edge.stall import Stall
@@ -38,6 +39,14 @@ class WireLimits:
     """That a request may be for; any, if there are none."""
 
 
+Say = Callable[[bytes, Fields, Fields], bytes | None]
+"""The answer to a POST to a target with such fields, where it is known without a request being made of it."""
+
+
+def _nothing(target: bytes, headers: Fields, more: Fields) -> None:
+    return None
+
+
 class _Refused(Exception):
     """Ends httptools' parsing from within one of its callbacks."""
 
@@ -47,6 +56,7 @@ class Wire(Connection):
 
     limits: WireLimits
     tell: Tell
+    say: Say
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -84,8 +94,11 @@ class Wire(Connection):
                 self._refuse(self._too_large())
             else:
                 self._time(self._late)
-        elif self._in_body and self._raw_bytes > self.limits.head_bytes + _FRAMING * self._body_bytes:
-            self._refuse(Malformed("the chunks of the body hold hardly any of it"))
+        elif self._in_body:
+            if self._raw_bytes > self.limits.head_bytes + _FRAMING * self._body_bytes:
+                self._refuse(Malformed("the chunks of the body hold hardly any of it"))
+            elif self.cycle.response_complete:
+                self._time(self.transport.close)  # refused without it; its rest is thrown away, and must not drip for ever
 
     def _feed(self, data: bytes) -> None:
         """An offer to upgrade is passed over. httptools takes each, and loses the body; Java's client makes one with its first
@@ -118,13 +131,20 @@ class Wire(Connection):
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        self._count(len(url))
+        self._head_bytes += len(url)
+        if self._head_bytes > self.limits.head_bytes:
+            self._abort(self._too_large())
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value) + 4)
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > self.limits.head_bytes:
+            self._abort(self._too_large())
         if not self._in_head:
             return  # a trailer is no header: whoever looked at the head in front of us has not seen it
-        super().on_header(name, value.rstrip(b" \t"))  # RFC 9110, 5.5; httptools leaves what stands behind it
+        name, value = name.lower(), value.rstrip(b" \t")  # RFC 9110, 5.5; httptools leaves what stands behind it
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
         if len(self.headers) > _MAX_FIELDS:
             self._abort(HeadersTooLarge(f"a request may have at most {_MAX_FIELDS} header fields"))
 
@@ -142,8 +162,26 @@ class Wire(Connection):
             return
         if self._version == "1.0":
             self.expect_100_continue = False  # such a caller would take the 100 for its answer
-        super().on_headers_complete()
+        if not (method == b"POST" and self._is_said()):
+            self.scope["state"]["target"] = self.url
+            super().on_headers_complete()
         self._in_body = True
+
+    def _is_said(self) -> bool:
+        """Answers at once what was answered before; the body is thrown away, as that of any request that is answered."""
+        if (
+            self.cycle is None
+            or not self.cycle.response_complete
+            or self._version != "1.1"
+            or not self.parser.should_keep_alive()
+        ):
+            return False
+        answer = self.say(self.url, self.headers, self.server_state.default_headers)
+        if answer is None:
+            return False
+        self.transport.write(answer)
+        self.on_response_complete()
+        return True
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -160,7 +198,7 @@ class Wire(Connection):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._in_body and self.cycle.response_complete:
-            self._time(self.transport.close)  # refused without it; its rest is thrown away, and must not drip for ever
+            self._time(self.transport.close)  # as above
         if self._due is not None and self.unanswered() is None and not self.transport.is_closing():
             self._answer(self._due)
 
@@ -171,11 +209,6 @@ class Wire(Connection):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stall.stop()
-
-    def _count(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > self.limits.head_bytes:
-            self._abort(self._too_large())
 
     def _too_large(self) -> Refusal:
         return HeadersTooLarge(f"the head of a request may have at most {self.limits.head_bytes} bytes")
@@ -243,5 +276,5 @@ class Wire(Connection):
             self.transport.close()
 
 
-def limited(limits: WireLimits, tell: Tell) -> type[Wire]:
-    return type("LimitedWire", (Wire,), {"limits": limits, "tell": staticmethod(tell)})
+def limited(limits: WireLimits, tell: Tell, say: Say = _nothing) -> type[Wire]:
+    return type("LimitedWire", (Wire,), {"limits": limits, "tell": staticmethod(tell), "say": staticmethod(say)})

@@ -339,7 +339,7 @@ async def test_who_stops_reading_is_cut_off_after_the_deadline(staged: RunningGa
     async with deaf(staged, 1000), asyncio.timeout(15):
         while await staged.count("conch_requests_total", code="deadline_exceeded", route="/v1/bulk/analyze") == before:
             await asyncio.sleep(0.05)
-    assert '"route":"/v1/bulk/analyze","status":200,"code":"deadline_exceeded"' in staged.log()
+    assert '"route":"/v1/bulk/analyze","status":200,"code":"deadline_exceeded"' in await staged.logged()
 
 
 async def test_when_the_caller_leaves_everything_is_cancelled_and_given_back(staged: RunningGateway, stage: FakeTriton) -> None:
@@ -484,7 +484,7 @@ async def test_a_post_leaves_one_line_in_the_log_and_is_counted(staged: RunningG
     for name, more in counted.items():
         if more is not None:
             assert await staged.count(name, model="words") == before[name] + more
-    [line] = [json.loads(line) for line in staged.log().splitlines() if "bulk-in-the-log" in line]
+    [line] = [json.loads(line) for line in (await staged.logged()).splitlines() if "bulk-in-the-log" in line]
     assert (line["route"], line["status"], line["code"], line["inputs"]) == ("/v1/bulk/classify", 200, "ok", 129)
     assert line["lines"] == {"ok": 129, "malformed_request": 1}
     assert line["chunks"] == 3

@@ -1,5 +1,6 @@
 """A gateway as it is run: a process of its own, on free ports."""
 
+import asyncio
 import os
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from app.local.address import Address
 from app.local.health import TRUSTS_NOBODY
 from app.local.part import Part, Run
 from app.local.watchdog import Watchdog
+from app.telemetry.logs import HELD_SECONDS
 from tests import forks
 from tests.gateway.tenants import Tenants
 from tests.peers import Peer
@@ -110,7 +112,13 @@ class RunningGateway:
         return [sample for family in text_string_to_metric_families(f"{text}\n") for sample in family.samples]
 
     def log(self) -> str:
+        """What it has written; the lines of requests come a moment later."""
         return self.peer.log.read_text()
+
+    async def logged(self) -> str:
+        """With the line of every request that has been answered."""
+        await asyncio.sleep(2 * HELD_SECONDS)
+        return self.log()
 
 
 async def conch(*arguments: str, stdin: str = "", **environment: str) -> tuple[int, str, str]:

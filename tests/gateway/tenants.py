@@ -22,7 +22,10 @@ TENANTS: dict[str, dict[str, Any]] = {
     "scopeless": {"scopes": ["admin"]},
     "first": {"priority": 1},
     "roomy": {"limits": {"requests_per_second": 1000, "burst": 5000}},
-    **dict.fromkeys(("tight", "tight-too", "tight-as-well", "tight-at-once", "tight-by-token", "tight-for-openai"), TIGHT),
+    **dict.fromkeys(
+        ("tight", "tight-too", "tight-as-well", "tight-at-once", "tight-by-token", "tight-for-openai", "tight-for-echo"), TIGHT
+    ),
+    "flooding": {"limits": {"requests_per_second": 0.01, "burst": 1}},
     "terse": {"limits": {"characters_per_minute": 600, "characters_burst": 500}},
     **dict.fromkeys(("frugal", "frugal-for-openai"), FRUGAL),
     "single": {"limits": {"in_flight": 1}},

@@ -95,7 +95,7 @@ async def test_when_the_caller_leaves_triton_is_told_and_everything_is_given_bac
     # `single` has one slot in flight, and `brief` one berth.
     assert (await staged.classify(CANARY, model=model, tenant="single")).status_code == 200
     assert await staged.count("conch_triton_calls_total", outcome="cancelled", ensemble=model) >= 1
-    assert '"code":"client_closed"' in staged.log()
+    assert '"code":"client_closed"' in await staged.logged()
 
 
 async def test_when_the_caller_of_many_parts_leaves_every_part_is_cancelled(staged: RunningGateway, stage: FakeTriton) -> None:

@@ -56,7 +56,7 @@ async def test_a_key_that_is_written_is_taken_by_a_running_gateway_until_it_is_r
     assert (code, err) == (0, "")
     await becomes(401)
     assert file.read_text() == START
-    assert key not in gateway.log()
+    assert key not in await gateway.logged()
 
 
 def test_what_is_written_says_the_same_as_what_is_printed(file: Path) -> None:

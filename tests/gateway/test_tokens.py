@@ -69,7 +69,7 @@ async def trusting(gateways: Start, trust: Start, idp: FakeIssuer, sink: Sink) -
     yield gateway
     metrics = (await gateway.client.get(f"{gateway.admin}/metrics")).text
     await gateway.peer.stop()  # while there is still somebody to send the last spans to
-    told = gateway.log() + metrics + repr(sink.spans)
+    told = await gateway.logged() + metrics + repr(sink.spans)
     assert sink.spans
     assert [part for part in parts(idp) if part in told] == []
     assert CANARY not in told

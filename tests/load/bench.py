@@ -87,13 +87,18 @@ async def ready(address: str) -> None:
             await asyncio.sleep(0.05)
 
 
+def _uvicorn(module: str, address: str) -> tuple[str, ...]:
+    host, _, port = address.rpartition(":")
+    return "-m", "uvicorn", f"tests.load.{module}:app", "--host", host, "--port", port, "--no-access-log"
+
+
 async def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="conch-bench-"))
     (wide, wide_digest), (narrow, narrow_digest) = new_key("bench", "bench"), new_key("bench", "tiny")
     (folder / "routes.yaml").write_text(ROUTES)
     (folder / "tenants.yaml").write_text(TENANTS.format(wide=wide_digest, narrow=narrow_digest))
     home = Path(os.environ.get("CONCH_HOME", ".conch")).resolve()
-    gateway, admin, naive = (str(Address.free()) for _ in range(3))
+    gateway, admin, naive, bare = (str(Address.free()) for _ in range(4))
     with Watchdog() as watchdog:
         triton = await Triton.start(install(home), [Path("tests/repository").resolve()], folder, watchdog)
         redis = await Redis.start(folder, watchdog)
@@ -106,17 +111,17 @@ async def main() -> None:
             "CONCH_TENANTS_FILE": str(folder / "tenants.yaml"),
             "NAIVE_KEY_SHA256": wide_digest,
         }
-        host, _, port = naive.rpartition(":")
-        server = ("-m", "uvicorn", "tests.load.naive:app", "--host", host, "--port", port, "--no-access-log")
         async with (
             process("-m", "app.cli", "serve", environment=environment, log=folder / "gateway.log") as ours,
-            process(*server, environment=environment, log=folder / "naive.log") as theirs,
+            process(*_uvicorn("naive", naive), environment=environment, log=folder / "naive.log") as theirs,
+            process(*_uvicorn("bare", bare), "--lifespan=off", environment=environment, log=folder / "bare.log") as least,
         ):
-            await asyncio.gather(ready(gateway), ready(naive))
+            await asyncio.gather(ready(gateway), ready(naive), ready(bare))
             cases = [
                 Case("gateway: classify, no-op ensemble", gateway, ours, post("/v1/classify", wide, BODY)),
                 Case("naive FastAPI + tritonclient", naive, theirs, post("/v1/classify", wide, BODY)),
                 Case("gateway: over its limit, 429", gateway, ours, post("/v1/classify", narrow, BODY), refused=True),
+                Case("bare uvicorn: always a 429", bare, least, post("/v1/classify", narrow, BODY), refused=True),
                 Case("gateway: a stranger, 401", gateway, ours, post("/v1/classify", "nobody", BODY), refused=True),
             ]
             for case in cases:

@@ -126,7 +126,7 @@ async def test_a_stranger_writes_no_line_and_no_label_of_its_own(staged: Running
         answer = await staged.client.request(method, f"/{CANARY}", headers=[(name, forged) for name in names])
         assert_problem(answer, 401, "unauthenticated")
     exposition = (await staged.client.get(f"{staged.admin}/metrics")).text
-    for told in (staged.log(), exposition):
+    for told in (await staged.logged(), exposition):
         assert "forged" not in told
         assert CANARY not in told
 

@@ -160,7 +160,7 @@ async def test_neither_text_nor_key_nor_what_triton_said_is_left_anywhere(run: R
     await eventually(lambda: run.answers[-1].headers["x-request-id"] in str(run.sink.spans))
     places = {
         "answers": [f"{answer.headers}{answer.text}" for answer in run.answers],
-        "log": run.gateway.log().splitlines(),
+        "log": (await run.gateway.logged()).splitlines(),
         "spans": [str(span) for span in run.sink.spans],
         "metrics": [(await run.gateway.client.get(f"{run.gateway.admin}/metrics")).text],
         "status": [(await run.gateway.client.get(f"{run.gateway.admin}/status")).text],
