@@ -14,6 +14,9 @@ _FRESH_US = 10_000
 _LETTERS = {"requests": b"r", "characters": b"c", "in_flight": b"f", "daily": b"d"}
 
 
+_THREE_MORE = b"%b" + 3 * b"$%d\r\n%b\r\n"
+
+
 def _bulk(*arguments: bytes) -> bytes:
     return b"".join([b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in arguments])
 
@@ -85,10 +88,11 @@ class Account:
         return self._share[1]
 
     def admission(self, characters: int, lease_us: int, member: bytes) -> bytes:
-        return self.admit + _bulk(b"%d" % characters, b"%d" % lease_us, member)
+        cost, lease = b"%d" % characters, b"%d" % lease_us
+        return _THREE_MORE % (self.admit, len(cost), cost, len(lease), lease, len(member), member)
 
     def release(self, member: bytes) -> list[bytes]:
-        return [command + _bulk(member) for command in self.releases]
+        return [b"%b$%d\r\n%b\r\n" % (command, len(member), member) for command in self.releases]
 
     def repayment(self, characters: int, violated: int, at: int) -> bytes | None:
         spent = [limit for i, limit in enumerate(self.terms.limits) if not violated >> i & 1 and limit.policy != "in_flight"]

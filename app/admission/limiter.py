@@ -1,8 +1,7 @@
 """The contract of every limiter."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from app.errors import OverLimit
 from app.tenancy.tenant import Tenant
@@ -10,30 +9,11 @@ from app.tenancy.tenant import Tenant
 Policy = Literal["requests", "characters", "in_flight", "daily"]
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a tenant stands with one policy; it becomes one member of `RateLimit-Policy` and of `RateLimit`.
-
-    `name` is unique within a verdict, e.g. `requests` or `sentiment-requests` for a limit on one route. `quota` is the burst
-    (or the slots, or the day's characters), `remaining` what is left of it, `window` the seconds in which an empty quota fills
-    up (0 for `in_flight`), `reset` the seconds until more than `remaining` is there.
-    """
-
-    name: str
-    policy: Policy
-    quota: int
-    remaining: int
-    window: int
-    reset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What a limiter decided. Hand it back by `settle` once the request is over."""
 
     refusal: OverLimit | None
     """Ready to be raised: its kind says which policy was violated, its `retry_after` is exact when nothing else competes."""
-    standings: tuple[Standing, ...]
     headers: Sequence[tuple[bytes, bytes]] = ()
     """`RateLimit-Policy` and `RateLimit`."""
     degraded: bool = False
@@ -42,7 +22,7 @@ class Verdict:
     """A refusal that Redis was not asked for again."""
     shadowed: tuple[str, ...] = ()
     """Names of limits in shadow mode that would have refused the request; for metrics only."""
-    receipt: object = field(default=None, repr=False)
+    receipt: object = None
     """The limiter's own note of what was taken (leases, refundable amounts); nobody else looks inside."""
 
 

@@ -3,10 +3,10 @@
 import asyncio
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from time import monotonic_ns
 from types import TracebackType
+from typing import NamedTuple
 
 import hiredis
 
@@ -16,14 +16,14 @@ from app.admission.limiter import Verdict
 from app.admission.local_limiter import LocalLimiter
 from app.admission.redis_link import Mode, RedisLink, RedisTrouble
 from app.admission.redis_topology import topology
-from app.admission.redis_wire import Late, RedisLost, RedisRefused, RedisSilent, RedisWire, Reply
+from app.admission.redis_wire import RedisLost, RedisRefused, RedisSilent, RedisWire, Reply
 from app.admission.ruling import Ruling, verdict
 from app.admission.terms import terms_of
 from app.errors import Unavailable
 from app.tenancy.tenant import Quota, Tenant
 
 _MOST_ACCOUNTS = 20_000
-_FREE = Verdict(None, ())
+_FREE = Verdict(None)
 _PROBE = Quota(requests_per_second=1e6, burst=1_000_000)
 _OUTCOMES = {RedisLost: "lost", RedisSilent: "silent", RedisRefused: "refused"}
 
@@ -35,8 +35,7 @@ def _nobody(outcome: str, seconds: float) -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class _Receipt:
+class _Receipt(NamedTuple):
     account: Account
     characters: int
     member: bytes
@@ -168,12 +167,19 @@ class RedisLimiter:
                 self._repay(_Receipt(account, characters, member, reply[1], reply[2]), wire)
 
         command = account.admission(characters, length, member)
-        try:
-            return await _settled(wire.call(command, undo), undo)
-        except RedisRefused as error:
-            if not str(error).startswith("NOSCRIPT"):
+        while True:
+            future = wire.call(command, undo)
+            try:
+                return await future
+            except asyncio.CancelledError:
+                # The reply was there, and its waiter was cancelled before it could look.
+                if future.done() and not future.cancelled() and future.exception() is None:
+                    undo(future.result())
                 raise
-        return await _settled(wire.call(self._admit.in_full(command), undo), undo)
+            except RedisRefused as error:
+                asked, command = command, self._admit.in_full(command)
+                if not str(error).startswith("NOSCRIPT") or command == asked:
+                    raise
 
     def _repay(self, receipt: _Receipt, wire: RedisWire | None) -> None:
         now = monotonic_ns() // 1000
@@ -213,16 +219,6 @@ class RedisLimiter:
         probe = self._open(Tenant(name, "", (), _PROBE), "")
         spending, refunding = probe.admission(0, 1000, b"probe:1000"), probe.repayment(0, 0, 0) or b""
         return self._admit.in_full(spending), self._refund.in_full(refunding)
-
-
-async def _settled(future: asyncio.Future[Reply], undo: Late) -> Reply:
-    try:
-        return await future
-    except asyncio.CancelledError:
-        # The reply was there, and its waiter was cancelled before it could look.
-        if future.done() and not future.cancelled() and future.exception() is None:
-            undo(future.result())
-        raise
 
 
 def _seconds_since(microseconds: int) -> float:

@@ -1,10 +1,9 @@
 """From the numbers of a decision to what the caller is told."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from app.admission.headers import rate_limit_headers
-from app.admission.limiter import Policy, Standing, Verdict
+from app.admission.limiter import Policy, Verdict
 from app.admission.terms import DAY_US, Limit, Terms
 from app.errors import OverLimit, QuotaExhausted, RateLimited, TooManyInFlight
 
@@ -16,8 +15,7 @@ _KINDS: dict[Policy, type[OverLimit]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(NamedTuple):
     """`violated` has a bit per limit, those in shadow mode included; `values` hold after what was spent, if anything was."""
 
     admitted: bool
@@ -36,29 +34,38 @@ def verdict(
     receipt: object = None,
 ) -> Verdict:
     limits, now, values = terms.limits, ruling.now, ruling.values
-    standings = tuple([standing(limit, value, now) for limit, value in zip(limits, values, strict=True) if limit.enforced])
-    headers = rate_limit_headers(standings)
+    headers = ((b"ratelimit-policy", terms.policies), (b"ratelimit", _left(terms, values, now))) if terms.policies else ()
     if not ruling.violated:
-        return Verdict(None, standings, headers, degraded, receipt=receipt)
+        return Verdict(None, headers, degraded, receipt=receipt)
     broken = [pair for i, pair in enumerate(zip(limits, values, strict=True)) if ruling.violated >> i & 1]
     shadowed = tuple(limit.name for limit, _ in broken if not limit.enforced)
     if ruling.admitted:
-        return Verdict(None, standings, headers, degraded, shadowed=shadowed, receipt=receipt)
+        return Verdict(None, headers, degraded, shadowed=shadowed, receipt=receipt)
     waits = [(_wait(limit, value, characters, now, terms.lasting), limit) for limit, value in broken if limit.enforced]
-    return Verdict(_refusal(*max(waits, key=lambda wait: wait[0])), standings, headers, degraded, remembered, shadowed)
+    return Verdict(_refusal(*max(waits, key=lambda wait: wait[0])), headers, degraded, remembered, shadowed)
 
 
-def standing(limit: Limit, value: int, now: int) -> Standing:
-    policy, quota = limit.policy, limit.quota
-    if policy == "in_flight" or policy == "daily":
-        remaining = quota - value if value < quota else 0
-        left = 1 if policy == "in_flight" else _seconds(DAY_US - now % DAY_US)
-        return Standing(limit.name, policy, quota, remaining, limit.window, left if remaining < quota else 0)
-    room = limit.capacity - value
-    # Neither a rounded capacity nor a rounded quotient may show a unit too many or too few.
-    remaining = min(quota, int(room / limit.scale + 1e-6))
-    reset = _seconds((remaining + 1) * limit.scale - room) if value else 0
-    return Standing(limit.name, policy, quota, remaining, limit.window, reset)
+def _left(terms: Terms, values: Sequence[int], now: int) -> bytes:
+    """The value of `RateLimit`: what is left of each quota, and the seconds until there is more."""
+    members = []
+    for label, limit, value in zip(terms.labels, terms.limits, values, strict=True):
+        if not label:
+            continue
+        policy, quota, reset = limit.policy, limit.quota, 0
+        if policy == "in_flight" or policy == "daily":
+            remaining = quota - value if value < quota else 0
+            if remaining < quota:
+                reset = 1 if policy == "in_flight" else _seconds(DAY_US - now % DAY_US)
+        else:
+            room, scale = limit.capacity - value, limit.scale
+            # Neither a rounded capacity nor a rounded quotient may show a unit too many or too few.
+            remaining = int(room / scale + 1e-6)
+            if remaining > quota:
+                remaining = quota
+            if value:
+                reset = _seconds((remaining + 1) * scale - room)
+        members.append(f"{label};r={remaining};t={reset}")
+    return ", ".join(members).encode()
 
 
 def _wait(limit: Limit, value: int, characters: int, now: int, lasting: float) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import ceil
 
+from app.admission.headers import label, policy_member
 from app.admission.limiter import Policy
 from app.errors import InvalidInput
 from app.tenancy.tenant import OnRedisLoss, Quota, Tenant
@@ -61,9 +62,16 @@ class Terms:
     """The characters above which no request can ever pass."""
     lasting: float = field(default=0.0, init=False)
     """Microseconds, a moving average of the requests that are over."""
+    policies: bytes = field(init=False)
+    """The value of `RateLimit-Policy`: of the limits that are enforced, as those in shadow mode are nobody's business."""
+    labels: tuple[str, ...] = field(init=False)
+    """The name of each limit in `RateLimit`; empty where it is not told."""
 
     def __post_init__(self) -> None:
         self.most = min((limit.quota for limit in self._by_character()), default=None)
+        told = [limit for limit in self.limits if limit.enforced]
+        self.policies = ", ".join(policy_member(limit.name, limit.policy, limit.quota, limit.window) for limit in told).encode()
+        self.labels = tuple(label(limit.name) if limit.enforced else "" for limit in self.limits)
 
     def refuse_oversize(self, characters: int) -> None:
         """Raises `InvalidInput` where waiting can't help."""

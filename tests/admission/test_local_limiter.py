@@ -6,6 +6,7 @@ from app.admission.limiter import Verdict
 from app.admission.local_limiter import LocalLimiter
 from app.errors import InvalidInput, QuotaExhausted, RateLimited, TooManyInFlight
 from app.tenancy.tenant import Quota, Tenant
+from tests.admission.told import left
 
 NOON = 20_000 * 86_400_000_000 + 43_200_000_000
 
@@ -77,9 +78,9 @@ async def test_an_untouched_limit_has_all_of_its_quota_left_and_can_pay_it_at_on
     limiter = LocalLimiter(clock=Clock())
     tenant = tenant_of(Quota(min(pace, 1e6), burst, pace, burst))
     untouched, spent = await spend(limiter, tenant, 0), await spend(limiter, tenant, burst)
-    assert [standing.remaining for standing in untouched.standings] == [burst - 1, burst]
+    assert [*left(untouched).values()] == [burst - 1, burst]
     if burst > 1:
-        assert [standing.remaining for standing in spent.standings] == [burst - 2, 0]
+        assert [*left(spent).values()] == [burst - 2, 0]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ async def test_a_refusal_says_which_limit_and_how_long(
     assert type(verdict.refusal) is kind
     assert verdict.refusal.retry_after == retry_after
     assert words in verdict.refusal.detail
-    assert [standing.remaining for standing in verdict.standings] == [0]
+    assert [*left(verdict).values()] == [0]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ async def test_a_limit_of_a_route_stands_beside_the_tenants_own() -> None:
     limiter = LocalLimiter(clock=Clock())
     tenant = tenant_of(Quota(requests_per_second=1, burst=3), pii=Quota(requests_per_second=1, burst=1))
     verdict = await spend(limiter, tenant, route="pii")
-    assert [(standing.name, standing.remaining) for standing in verdict.standings] == [("requests", 2), ("pii-requests", 0)]
+    assert left(verdict) == {"requests": 2, "pii-requests": 0}
     assert "requests to pii per second" in str((await spend(limiter, tenant, route="pii")).refusal)
     assert [(await spend(limiter, tenant)).refusal is None for _ in range(3)] == [True, True, False]
 
@@ -158,7 +159,7 @@ async def test_what_was_not_executed_is_given_back_and_a_slot_in_any_case() -> N
     executed = await spend(limiter, tenant, 10)
     limiter.settle(executed, executed=True)
     verdict = await spend(limiter, tenant, 10)
-    assert [standing.remaining for standing in verdict.standings] == [0, 0, 1, 0]
+    assert [*left(verdict).values()] == [0, 0, 1, 0]
 
 
 async def test_a_slot_that_nobody_gives_back_is_free_again_after_its_lease() -> None:
@@ -192,10 +193,10 @@ async def test_a_clock_that_goes_back_refuses_nobody_who_is_far_from_its_limits(
     limiter, tenant = LocalLimiter(clock=clock), tenant_of(Quota(2, 4, 600, 40))
     first = await spend(limiter, tenant, 10)
     clock.pass_(-3600)
-    assert [standing.remaining for standing in (await spend(limiter, tenant, 10)).standings] == [2, 20]
+    assert [*left(await spend(limiter, tenant, 10)).values()] == [2, 20]
     clock.pass_(-3600)
     limiter.settle(first, executed=False)
-    assert [standing.remaining for standing in (await spend(limiter, tenant, 10)).standings] == [2, 20]
+    assert [*left(await spend(limiter, tenant, 10)).values()] == [2, 20]
 
 
 async def test_a_clock_that_goes_back_over_midnight_forgets_nothing_and_locks_nobody_out() -> None:
@@ -214,7 +215,7 @@ async def test_a_shadow_limit_is_reported_and_refuses_nothing() -> None:
     verdicts = [await spend(limiter, tenant, characters) for characters in (1, 1, 11)]
     assert [verdict.refusal for verdict in verdicts] == [None, None, None]
     assert [verdict.shadowed for verdict in verdicts] == [(), ("requests",), ("requests", "daily")]
-    assert [verdict.standings for verdict in verdicts] == [(), (), ()]
+    assert [left(verdict) for verdict in verdicts] == [{}, {}, {}]
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 7])

@@ -12,6 +12,7 @@ from app.admission.redis_limiter import RedisLimiter
 from app.local.watchdog import Watchdog
 from app.tenancy.tenant import Quota, Tenant
 from tests.admission.redis_server import RedisServer, free_port
+from tests.admission.told import left
 
 Make = Callable[..., Tenant]
 SLOW = 0.001
@@ -70,8 +71,8 @@ async def spend(limiter: RedisLimiter, tenant: Tenant, lifetime: float = 2.0) ->
     return verdict
 
 
-def left(verdict: Verdict) -> list[int]:
-    return [standing.remaining for standing in verdict.standings]
+def remaining(verdict: Verdict) -> list[int]:
+    return [*left(verdict).values()]
 
 
 @pytest.mark.parametrize(("hours", "then"), [(-1, [2, 20]), (1, [3, 30])])
@@ -80,9 +81,9 @@ async def test_what_was_owed_stays_owed_when_the_clock_goes_back_and_is_paid_whe
 ) -> None:
     acme = tenant(Quota(SLOW, 4, 600 * SLOW, 40))
     async with RedisLimiter(skewed.url, budget=5.0) as limiter:
-        assert left(await spend(limiter, acme)) == [3, 30]
+        assert remaining(await spend(limiter, acme)) == [3, 30]
         clock.jump(hours)
-        assert left(await spend(limiter, acme)) == then
+        assert remaining(await spend(limiter, acme)) == then
 
 
 async def test_who_is_far_from_its_limits_is_never_refused_and_who_reached_them_gets_one_burst_more_at_most(
@@ -110,7 +111,7 @@ async def test_what_is_given_back_after_the_clock_went_back_is_all_that_was_take
         clock.jump(-1)
         limiter.settle(returned, executed=False)
         limiter.settle(kept, executed=True)
-        assert left(await spend(limiter, acme)) == [2, 20, 3]
+        assert remaining(await spend(limiter, acme)) == [2, 20, 3]
 
 
 @pytest.mark.parametrize("hours", [-1, 1])

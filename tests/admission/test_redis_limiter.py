@@ -14,6 +14,7 @@ from app.admission.terms import Terms
 from app.errors import InvalidInput, QuotaExhausted, RateLimited, TooManyInFlight
 from app.tenancy.tenant import Quota, Tenant
 from tests.admission.redis_server import RedisServer
+from tests.admission.told import left
 
 Make = Callable[..., Tenant]
 SLOW = 0.001
@@ -24,10 +25,6 @@ async def spend(limiter: RedisLimiter, tenant: Tenant, characters: int = 0, rout
     verdict = await limiter.spend(tenant, route, characters, 2.0)
     assert not verdict.degraded
     return verdict
-
-
-def left(verdict: Verdict) -> dict[str, int]:
-    return {standing.name: standing.remaining for standing in verdict.standings}
 
 
 async def until_settled(limiter: RedisLimiter) -> None:
@@ -110,7 +107,7 @@ async def test_settling_a_refusal_or_an_unlimited_request_changes_nothing(
     limiter: RedisLimiter, tenant: Make, server: RedisServer
 ) -> None:
     free = await spend(limiter, tenant(Quota()), 10**9)
-    assert (free.refusal, free.standings) == (None, ())
+    assert (free.refusal, free.headers) == (None, ())
     acme = tenant(Quota(SLOW, 1), name="other")
     await spend(limiter, acme)
     refused = await spend(limiter, acme)
@@ -220,7 +217,7 @@ async def test_redis_and_the_local_limiter_agree(server: RedisServer, tenant: Ma
             if exact.refusal is None:
                 moments.append(exact.receipt.at)  # type: ignore[attr-defined]
             mine = await local.spend(acme, route, characters, 0.01)
-            assert (exact.standings, exact.shadowed) == (mine.standings, mine.shadowed)
+            assert (exact.headers, exact.shadowed) == (mine.headers, mine.shadowed)
             assert type(exact.refusal) is type(mine.refusal)
             assert str(exact.refusal) == str(mine.refusal)
             seen.add(type(exact.refusal))

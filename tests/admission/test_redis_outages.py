@@ -17,6 +17,7 @@ from app.admission.redis_wire import RedisSilent
 from app.errors import Refusal, Unavailable
 from app.tenancy.tenant import Quota, Tenant
 from tests.admission.redis_server import RedisServer
+from tests.admission.told import left
 
 Make = Callable[..., Tenant]
 Until = Callable[[Callable[[], object]], Awaitable[None]]
@@ -95,7 +96,7 @@ async def test_what_a_frozen_redis_admits_after_all_is_given_back(own_server: Re
         with own_server.client() as client:
             await until(lambda: client.zcard("conch:{acme}:in_flight") == 0)
         verdict = await spend(limiter, acme)
-        assert [standing.remaining for standing in verdict.standings] == [9, 9]
+        assert [*left(verdict).values()] == [9, 9]
 
 
 async def test_slots_given_back_while_redis_was_away_are_free_when_it_returns(

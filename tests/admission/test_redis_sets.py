@@ -14,6 +14,7 @@ from app.admission.redis_limiter import RedisLimiter
 from app.local.watchdog import Watchdog
 from app.tenancy.tenant import Quota, Tenant
 from tests.admission.redis_server import RedisServer
+from tests.admission.told import left
 from tests.redis_sets import PASSWORD, RedisSet, redis_cluster, redis_sentinels
 
 Make = Callable[..., Tenant]
@@ -101,7 +102,7 @@ async def test_a_slot_that_moves_is_followed_and_costs_its_tenant_one_request_at
             await server.ask("CLUSTER", "SETSLOT", slot_of("mover"), "NODE", target_id)
         verdicts = [await spend(limiter, acme) for _ in range(3)]
         assert [verdict.degraded for verdict in verdicts] == [True, False, False]
-        assert [standing.remaining for standing in verdicts[-1].standings] == [16]
+        assert [*left(verdicts[-1]).values()] == [16]
         assert limiter.mode == "exact"
     assert await target.ask("EXISTS", key) == 1
 
