@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 import pytest_asyncio
@@ -21,20 +22,49 @@ ROOT = Path(__file__).resolve().parent.parent
 pytest_plugins = ("tests.gateway.fixtures", "tests.storage.fixtures")
 
 
-ALONE = tuple(f"tests/models/test_{name}.py" for name in ("build", "configs", "halves", "peers"))
+ALONE = tuple(f"tests/models/test_{name}.py" for name in ("build", "configs", "halves"))
 WITH_MODELS = ("tests/models/", "tests/docs/test_snippets.py", "tests/local/test_stack.py::test_the_real_models")
+WITH_SMALL_TRITON = (
+    *(f"tests/api/test_{name}.py" for name in ("bulk", "embeddings")),
+    *("tests/deploy/test_chart_at_work.py", "tests/edge/test_shortcut.py", "tests/models/test_peers.py"),
+    *(f"tests/gateway/test_{name}.py" for name in ("cli", "deadlines", "drain", "faults", "inference", "limits", "parts")),
+    *(f"tests/gateway/test_{name}.py" for name in ("queues", "redis_loss", "shutdown", "text")),
+    "tests/routing/test_models.py",
+)
+LONGEST = (
+    *("models", "small_triton", "tests/local/test_stack.py", "tests/gateway/test_endpoints.py", "tests/api/test_docs.py"),
+    *("tests/gateway/test_shared_limits.py", "tests/api/test_conformance.py"),
+    *("tests/models/test_halves.py", "tests/models/test_build.py"),
+)
+"""First, so that no worker is left with one of them when the others have no more to do."""
+
+
+def scope_of(nodeid: str) -> str:
+    """A file's tests stay on one worker, and so do all that ask for the same Triton, which then starts once."""
+    if nodeid.startswith(WITH_SMALL_TRITON):
+        return "small_triton"
+    if nodeid.startswith(WITH_MODELS) and not nodeid.startswith(ALONE):
+        return "models"
+    return nodeid.partition("::")[0]
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]
-    """A file's tests stay on one worker, and so do all that ask for the Triton with the models, which then starts once."""
-
     def _split_scope(self, nodeid: str) -> str:
-        with_models = nodeid.startswith(WITH_MODELS) and not nodeid.startswith(ALONE)
-        return "models" if with_models else super()._split_scope(nodeid)
+        return scope_of(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
     return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: place_of(scope_of(item.nodeid)))
+
+
+def place_of(scope: str) -> tuple[int, int]:
+    """The others as if they were shuffled: neighbours tend to wait, or to compute, at the same time."""
+    return LONGEST.index(scope) if scope in LONGEST else len(LONGEST), -crc32(scope.encode())
 
 
 def pytest_collection_finish() -> None:

@@ -1,6 +1,6 @@
 """The rules of the edge that are settings: hosts, origins and compression."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,8 @@ ORIGIN = "https://app.example.com"
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def configured(
     gateways: Callable[..., Awaitable[RunningGateway]], redis: Redis, staged_routes: Path, _stage: FakeTriton
-) -> RunningGateway:
-    return await gateways(
+) -> AsyncIterator[RunningGateway]:
+    gateway = await gateways(
         TRITON=_stage.address,
         REDIS_URL=redis.url,
         ROUTES_FILE=str(staged_routes),
@@ -27,6 +27,8 @@ async def configured(
         ALLOWED_ORIGINS=f"{ORIGIN},http://localhost:3000",
         GZIP_MIN_BYTES="0",
     )
+    yield gateway
+    await gateway.stop()
 
 
 HOSTS = {

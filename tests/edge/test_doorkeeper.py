@@ -1,6 +1,7 @@
 """Who fails to authenticate again and again, and who that is."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from ipaddress import ip_network
 from typing import Any
 
@@ -96,13 +97,14 @@ def test_what_is_kept_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture(scope="module")
-async def guarded(gateways: Any, redis: Redis, staged_routes: object, _stage: Any) -> RunningGateway:
+async def guarded(gateways: Any, redis: Redis, staged_routes: object, _stage: Any) -> AsyncIterator[RunningGateway]:
     """Two failures at once; this machine is a trusted proxy."""
     settings = {"AUTH_FAILURES_PER_SECOND": "0.4", "TRUSTED_PROXIES": "127.0.0.0/8,::1"}
     gateway: RunningGateway = await gateways(
         TRITON=_stage.address, REDIS_URL=redis.url, ROUTES_FILE=str(staged_routes), **settings
     )
-    return gateway
+    yield gateway
+    await gateway.stop()
 
 
 async def ask(gateway: RunningGateway, client: str, key: str) -> Any:

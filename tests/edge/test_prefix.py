@@ -1,6 +1,6 @@
 """Behind an ingress that publishes the gateway under a path of its own, whether it takes the path off or leaves it on."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -18,9 +18,11 @@ ROOT = "/team/conch"
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def prefixed(
     gateways: Callable[..., Awaitable[RunningGateway]], _stage: FakeTriton, redis: Redis, staged_routes: Path
-) -> RunningGateway:
+) -> AsyncIterator[RunningGateway]:
     settings = {"TRITON": _stage.address, "REDIS_URL": redis.url, "ROUTES_FILE": str(staged_routes)}
-    return await gateways(**settings, ROOT_PATH=ROOT)
+    gateway = await gateways(**settings, ROOT_PATH=ROOT)
+    yield gateway
+    await gateway.stop()
 
 
 @pytest.mark.parametrize("root", ["", ROOT])

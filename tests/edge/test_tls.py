@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import httpx
@@ -70,8 +70,8 @@ async def sealed(
     staged_routes: Path,
     _stage: FakeTriton,
     wardrobe: Wardrobe,
-) -> RunningGateway:
-    return await gateways(
+) -> AsyncIterator[RunningGateway]:
+    gateway = await gateways(
         tls=wardrobe.client(wardrobe.clients),
         TRITON=_stage.address,
         REDIS_URL=redis.url,
@@ -79,6 +79,8 @@ async def sealed(
         HEADER_TIMEOUT_SECONDS=str(HANDSHAKE_SECONDS),
         **wardrobe.settings,
     )
+    yield gateway
+    await gateway.stop()
 
 
 async def test_the_api_speaks_tls_and_nothing_else(sealed: RunningGateway) -> None:

@@ -122,12 +122,15 @@ async def staged(
 async def stage(_stage: FakeTriton, staged: RunningGateway) -> AsyncIterator[FakeTriton]:
     """The Triton behind `staged`; what a test makes it do is forgotten afterwards, by the gateway too."""
     _stage.forget()
-    if (await staged.status())["endpoints"][0]["out"]:
+    status = await staged.status()
+    if status["endpoints"][0]["out"]:
         await _stage.stop()  # what comes back at an address is taken for another process, and probed at once
         await _stage.start()
+        status = await staged.status()
     async with asyncio.timeout(30):
-        while not all(route["served"] for route in (await staged.status())["routes"].values()):
+        while not all(route["served"] for route in status["routes"].values()):
             await asyncio.sleep(0.05)
+            status = await staged.status()
     _stage.forget()
     yield _stage
     _stage.forget()

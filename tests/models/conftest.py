@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from onnxruntime import InferenceSession
+from onnxruntime import InferenceSession, SessionOptions
 from tokenizers import Encoding, Tokenizer
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 
@@ -89,9 +89,15 @@ class Outside:
 
     def run(self, model: str, tensors: Tensors) -> npt.NDArray[Any]:
         if model not in self._sessions:
-            file = str(self._models / model / "1" / "model.onnx")
-            self._sessions[model] = InferenceSession(file, providers=["CPUExecutionProvider"])
+            self._sessions[model] = session(str(self._models / model / "1" / "model.onnx"))
         return np.asarray(self._sessions[model].run(None, tensors)[0])
+
+
+def session(network: str | bytes) -> InferenceSession:
+    """On one thread: several spin while they wait for each other, and other tests need the processors."""
+    options = SessionOptions()
+    options.intra_op_num_threads = 1
+    return InferenceSession(network, options, providers=["CPUExecutionProvider"])
 
 
 def _tensors(encoding: Encoding) -> Tensors:

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from google.protobuf import text_format
-from onnxruntime import InferenceSession
 from tokenizers import Tokenizer
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -21,7 +20,7 @@ from app.local.models.assets import HALVES
 from app.local.models.half import half
 from app.local.models.repository import build
 from app.local.models.source import Source
-from tests.models.conftest import ROOT, SOURCE
+from tests.models.conftest import ROOT, SOURCE, session
 
 CHECKSUMS = Source(SOURCE).checksums()
 TOKENIZERS = {name: name.split("-")[0] + "-tokenizer" for name in (asset.path.split("/")[0] for asset in HALVES)}
@@ -49,7 +48,7 @@ class Pair:
         return half(self._whole)
 
     def answers(self) -> list[tuple[Outputs, Outputs]]:
-        whole, small = (InferenceSession(data, providers=["CPUExecutionProvider"]) for data in (self._whole, self.half))
+        whole, small = session(self._whole), session(self.half)
         return [(whole.run(None, tensors), small.run(None, tensors)) for tensors in map(self._tensors, TEXTS)]
 
     def _tensors(self, text: str) -> dict[str, npt.NDArray[np.int64]]:

@@ -54,6 +54,7 @@ async def house(
         addresses = f"{first.address},{second.address}"
         gateway = await gateways(TRITON=addresses, REDIS_URL=redis.url, ROUTES_FILE=str(routes))
         yield House(gateway, (first, second), routes)
+        await gateway.stop()
 
 
 @pytest.mark.parametrize("name", MISMATCHING)
