@@ -13,6 +13,7 @@ from app.storage.failure import StorageFailed
 
 _CONFIG = "config.pbtxt"
 _ENSEMBLE = re.compile(r'^\s*platform\s*:\s*"ensemble"|^\s*ensemble_scheduling', re.MULTILINE)
+_POLICY = re.compile(r"^\s*version_policy\s*:?\s*\{[^{}]*\{[^{}]*\}\s*\}", re.MULTILINE)
 _NAMED = re.compile(r"^\s*version_policy\s*:?\s*\{\s*specific\b", re.MULTILINE)
 
 
@@ -35,6 +36,8 @@ class Publication:
     """What is to be written, in this order, and the manifest that then follows."""
 
     repository: Path
+    pins: Mapping[str, str]
+    """Configs that are published and do not say which versions are served, as they are to be while there is half of another."""
     uploads: tuple[Upload, ...]
     manifest: Manifest
     is_news: bool
@@ -54,16 +57,22 @@ class Publication:
         missing = [path for path, sha256 in local.files.items() if not _is_there(path, sha256, published, there, bucket)]
         uploads = tuple(Upload(path, (repository / path).stat().st_size) for path in in_order(repository, missing))
         manifest = Manifest(local.source, published | local.files)
-        return cls(repository, uploads, manifest, bool(uploads) or manifest.files != published)
+        return cls(
+            repository, dict(_pins(bucket, published, missing)), uploads, manifest, bool(uploads) or manifest.files != published
+        )
 
     @property
     def size(self) -> int:
         return sum(upload.size for upload in self.uploads)
 
     def write(self, bucket: Bucket, tick: Tick) -> None:
-        for upload in self.uploads:
-            bucket.write(upload.path, self.repository / upload.path, self.manifest.files[upload.path], tick)
         with tempfile.TemporaryDirectory() as folder:
+            for path, text in self.pins.items():
+                pinned = Path(folder, _CONFIG)
+                pinned.write_text(text)
+                bucket.write(path, pinned, sha256_of(pinned))
+            for upload in self.uploads:
+                bucket.write(upload.path, self.repository / upload.path, self.manifest.files[upload.path], tick)
             self.manifest.write(Path(folder))
             bucket.write(FILE, Path(folder, FILE), sha256_of(Path(folder, FILE)))
 
@@ -126,6 +135,18 @@ def _open_versions(repository: Path, local: Manifest, published: dict[str, str])
                 f"the newest, also while only half of it is there. Write into its {_CONFIG}: "
                 f"version_policy: {{ specific: {{ versions: {numbers} }} }}"
             )
+
+
+def _pins(bucket: Bucket, published: dict[str, str], missing: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Triton takes the newest version, half of it or all, where a config does not say otherwise."""
+    there = _by_version(published)
+    growing = {version.rpartition("/")[0] for path in missing if (version := version_of(path)) and version not in there}
+    for model in sorted(growing):
+        config = f"{model}/{_CONFIG}"
+        numbers = sorted(int(version.rpartition("/")[2]) for version in there if version.rpartition("/")[0] == model)
+        text = (bucket.read(config) or b"").decode() if numbers and config in published else ""
+        if text and not _NAMED.search(text):
+            yield config, f"{_POLICY.sub('', text).rstrip()}\nversion_policy: {{ specific: {{ versions: {numbers} }} }}\n"
 
 
 def _by_version(files: Mapping[str, str]) -> dict[str, set[tuple[str, str]]]:

@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from app.storage.address import StorageAddress
 from app.storage.bucket import Bucket
@@ -121,8 +123,39 @@ async def test_an_interrupted_publish_is_no_publish_and_goes_on_where_it_stopped
         bucket.write("noop-head/2/model.py", *_of(repository, "noop-head/2/model.py"))
         with pytest.raises(KeyboardInterrupt):
             Publication.plan(repository, bucket).write(bucket, interrupt)
-        assert [fault.partition(":")[0] for fault in faults(bucket)] == ["noop-head/2/model.py is not in the manifest"]
+        assert [fault.partition(":")[0] for fault in faults(bucket)] == [
+            "noop-head/2/model.py is not in the manifest",
+            "noop-head/config.pbtxt has changed.",
+        ]
         assert publish(repository, bucket) == ["noop-head/2/weights", "noop-head/config.pbtxt"]
+        assert faults(bucket) == []
+
+
+POLICIES = {"none": "", "latest": "version_policy { latest { num_versions: 1 } }\n", "all": "version_policy: {\n  all: {}\n}\n"}
+
+
+@pytest.mark.parametrize("before", POLICIES.values(), ids=POLICIES)
+async def test_while_half_of_a_new_version_is_there_the_published_config_names_the_old_one(
+    storage: Storage, repository: Path, prefix: str, before: str
+) -> None:
+    config = repository / "noop-head" / "config.pbtxt"
+    text = config.read_text()
+    with storage.bucket(prefix) as bucket:
+        config.write_text(before + text)
+        described(repository)
+        publish(repository, bucket)
+        config.write_text(text)
+        with_second_version(repository, POLICY)
+
+        def interrupt(count: int) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            Publication.plan(repository, bucket).write(bucket, interrupt)
+        held = (bucket.read("noop-head/config.pbtxt") or b"").decode()
+        assert text_format.Parse(held, ModelConfig()).version_policy.specific.versions == [1]
+        assert publish(repository, bucket)[-1] == "noop-head/config.pbtxt"
+        assert (bucket.read("noop-head/config.pbtxt") or b"").decode() == config.read_text()
         assert faults(bucket) == []
 
 
