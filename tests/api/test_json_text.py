@@ -99,26 +99,26 @@ def test_brackets_within_strings_are_no_levels() -> None:
     assert parse(json.dumps(["[{" * 100] * 10).encode()) == ["[{" * 100] * 10
 
 
-LARGE = {
-    "10,000 texts in 50 MB": b'{"inputs":[' + b",".join([b'"%s"' % (b"x y, z " * 750)] * 10_000) + b"]}",
-    "10,000 texts of emoji": json.dumps(["\U0001f600" * 100] * 10_000, ensure_ascii=False).encode(),
-    "a text of escapes": b'["%s"]' % (rb"\"" * (MEGABYTE // 2 - 2)),
-    "2,000,000 numbers": b'{"data":[' + b"1," * 2_000_000 + b"1]}",
-    "10,000 members": json.dumps({str(at): at for at in range(10_000)}, indent=150).encode(),
+LARGE: dict[str, Callable[[], bytes]] = {
+    "10,000 texts in 50 MB": lambda: b'{"inputs":[' + b",".join([b'"%s"' % (b"x y, z " * 750)] * 10_000) + b"]}",
+    "10,000 texts of emoji": lambda: json.dumps(["\U0001f600" * 100] * 10_000, ensure_ascii=False).encode(),
+    "a text of escapes": lambda: b'["%s"]' % (rb"\"" * (MEGABYTE // 2 - 2)),
+    "2,000,000 numbers": lambda: b'{"data":[' + b"1," * 2_000_000 + b"1]}",
+    "10,000 members": lambda: json.dumps({str(at): at for at in range(10_000)}, indent=150).encode(),
 }
-REFUSED = {
-    "1,400,000 lists": (TooLarge, b"[" + b"[]," * 1_400_000 + b"[]]"),
-    "300,000 members": (TooLarge, json.dumps({str(at): at for at in range(300_000)}).encode()),
-    "1,000,000 texts": (TooLarge, b"[" + b'"a",' * 1_000_000 + b'"a"]'),
-    "a text of 4 MB": (TooLarge, b'["' + b"a" * 4 * MEGABYTE + b'"]'),
-    "a text of backslashes": (TooLarge, b'["' + b"\\" * 4 * MEGABYTE + b'"]'),
-    "2,000,000 brackets": (Malformed, b"[" * 2_000_000),
-    "2,000,000 quotes": (TooLarge, b"[" + b'"' * 2_000_000),
-    "blanks": (TooLarge, b" " * 4 * MEGABYTE),
-    "digits": (TooLarge, b"[" + b"9" * 4 * MEGABYTE + b"]"),
-    "blanks within": (TooLarge, b'{"a":1' + b" " * 4 * MEGABYTE + b"}"),
-    "an open end": (Malformed, b'{"data":[' + b"1," * 1_000_000),
-    "two documents": (Malformed, (b'["' + b"a" * 700_000 + b'"]') * 2),
+REFUSED: dict[str, tuple[type[Refusal], Callable[[], bytes]]] = {
+    "1,400,000 lists": (TooLarge, lambda: b"[" + b"[]," * 1_400_000 + b"[]]"),
+    "300,000 members": (TooLarge, lambda: json.dumps({str(at): at for at in range(300_000)}).encode()),
+    "1,000,000 texts": (TooLarge, lambda: b"[" + b'"a",' * 1_000_000 + b'"a"]'),
+    "a text of 4 MB": (TooLarge, lambda: b'["' + b"a" * 4 * MEGABYTE + b'"]'),
+    "a text of backslashes": (TooLarge, lambda: b'["' + b"\\" * 4 * MEGABYTE + b'"]'),
+    "2,000,000 brackets": (Malformed, lambda: b"[" * 2_000_000),
+    "2,000,000 quotes": (TooLarge, lambda: b"[" + b'"' * 2_000_000),
+    "blanks": (TooLarge, lambda: b" " * 4 * MEGABYTE),
+    "digits": (TooLarge, lambda: b"[" + b"9" * 4 * MEGABYTE + b"]"),
+    "blanks within": (TooLarge, lambda: b'{"a":1' + b" " * 4 * MEGABYTE + b"}"),
+    "an open end": (Malformed, lambda: b'{"data":[' + b"1," * 1_000_000),
+    "two documents": (Malformed, lambda: (b'["' + b"a" * 700_000 + b'"]') * 2),
 }
 
 
@@ -166,8 +166,9 @@ def _collector() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.mark.parametrize("text", LARGE.values(), ids=LARGE)
-async def test_no_body_holds_the_event_loop(text: bytes) -> None:
+@pytest.mark.parametrize("made", LARGE.values(), ids=LARGE)
+async def test_no_body_holds_the_event_loop(made: Callable[[], bytes]) -> None:
+    text = made()
     assert await held(lambda: parse_calmly(text, asyncio.Lock())) < _MOST_HELD
 
 
@@ -190,8 +191,12 @@ async def refusal(text: bytes) -> type[Refusal] | None:
     return None
 
 
-@pytest.mark.parametrize(("kind", "text"), REFUSED.values(), ids=REFUSED)
-async def test_what_only_costs_is_refused_and_does_not_hold_the_event_loop_either(kind: type[Refusal], text: bytes) -> None:
+@pytest.mark.parametrize(("kind", "made"), REFUSED.values(), ids=REFUSED)
+async def test_what_only_costs_is_refused_and_does_not_hold_the_event_loop_either(
+    kind: type[Refusal], made: Callable[[], bytes]
+) -> None:
+    text = made()
+
     async def work() -> None:
         assert await refusal(text) is kind
 
@@ -201,7 +206,7 @@ async def test_what_only_costs_is_refused_and_does_not_hold_the_event_loop_eithe
 async def test_one_large_body_at_a_time_is_read() -> None:
     lock = asyncio.Lock()
     async with lock:
-        reading = asyncio.create_task(parse_calmly(LARGE["2,000,000 numbers"], lock))
+        reading = asyncio.create_task(parse_calmly(LARGE["2,000,000 numbers"](), lock))
         small = asyncio.create_task(parse_calmly(b"[1]", lock))
         assert await small == [1]
         assert not reading.done()
