@@ -12,7 +12,7 @@ from tests.gateway.process import RunningGateway
 from tests.load.callers import post
 from tests.peers import Redis
 
-BODY = b'{"model":"words","inputs":["a"]}'
+BODY = b'{"model":"words","inputs":["a"],"timeout_ms":30000}'
 SLOW = {"requests_per_second": 0.01, "on_redis_loss": "local"}
 ENTRIES: dict[str, dict[str, Any]] = {
     "hundred": {"limits": {**SLOW, "burst": 100}},
