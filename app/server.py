@@ -64,7 +64,7 @@ def serve(settings: Settings) -> None:
     SIGTERM makes the gateway unready at once; it goes on serving for the drain's delay, until load balancers have noticed, then
     takes no connection more, and ends when the running requests have. A second signal ends it now.
     """
-    configure_logs(settings.log_level)
+    events = configure_logs(settings.log_level)
     for sentence in strangers(os.environ):
         log.warning(sentence)
     make_room(settings.max_connections)
@@ -76,7 +76,7 @@ def serve(settings: Settings) -> None:
         settings.stall_seconds,
         frozenset(host.encode() for host in settings.allowed_hosts),
     )
-    access = AccessLog(settings.log_level, settings.access_log_share) if settings.access_log else None
+    access = AccessLog(settings.log_level, settings.access_log_share, beside=events) if settings.access_log else None
     record = partial(_record, house, access)
     echo = Echo(settings.max_body_bytes, lambda: house.draining, house.tracing, record)
     tell = partial(_record_refusal, house.metrics, access)
@@ -109,17 +109,17 @@ def serve(settings: Settings) -> None:
         admin.should_exit = True
         await beside
 
-    with (
-        _bound("CONCH_LISTEN", settings.listen) as public_door,
-        _bound("CONCH_ADMIN_LISTEN", settings.admin_listen) as private_door,
-        asyncio.Runner(loop_factory=partial(_Loop, settings.header_timeout_seconds)) as runner,
-    ):
-        log.info("the API listens at %s, metrics and status at %s", settings.listen, settings.admin_listen)
-        try:
+    try:
+        with (
+            _bound("CONCH_LISTEN", settings.listen) as public_door,
+            _bound("CONCH_ADMIN_LISTEN", settings.admin_listen) as private_door,
+            asyncio.Runner(loop_factory=partial(_Loop, settings.header_timeout_seconds)) as runner,
+        ):
+            log.info("the API listens at %s, metrics and status at %s", settings.listen, settings.admin_listen)
             runner.run(both())
-        finally:
-            if access is not None:
-                access.flush()
+    finally:
+        if access is not None:
+            access.flush()  # also of what the runner cancelled when it closed
 
 
 _FILES = 256

@@ -176,7 +176,11 @@ async def _infer(request: Request, model: str, version: str = "") -> Response:
     asked, tensors = await _read(request)
     outputs = [output.name for output in asked.outputs]
     call = TensorCall(model, tensors, outputs, version, _timeout_ms(request, asked))
-    answer = await gateway.infer(call, state.principal.tenant, AsgiCaller(request.receive), state.exchange)
+    try:
+        answer = await gateway.infer(call, state.principal.tenant, AsgiCaller(request.receive), state.exchange)
+    finally:
+        for tensor in tensors:
+            await let_go(tensor.elements, Turn())
     apart = _apart(asked, len(answer.outputs))
     head = {"model_name": answer.route.name, "model_version": answer.version, **({} if asked.id is None else {"id": asked.id})}
     pieces, json_size = await write_answer(head, answer.outputs, apart)

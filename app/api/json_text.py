@@ -12,7 +12,7 @@ from app.api.turns import Turn, let_go
 from app.errors import Refusal, TooLarge
 
 _AT_ONCE_BYTES = 16 * 1024
-_AT_ONCE_TEXT_BYTES = 1024 * 1024
+_AT_ONCE_TEXT_BYTES = 512 * 1024
 _AT_ONCE_CONTAINERS, _AT_ONCE_COMMAS = 2_048, 8_192
 _PIECE_BYTES = 8 * 1024
 _PAUSES = 256

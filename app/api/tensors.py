@@ -4,6 +4,7 @@ What is large is worked on in turns: beside a thread that computes, the event lo
 """
 
 from collections.abc import AsyncIterator, Sequence
+from itertools import chain, islice
 from math import prod
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic_core import to_json
 
 from app.api.body import validate
 from app.api.inference_schemas import InferInput, InferRequest
-from app.api.turns import Turn
+from app.api.turns import Turn, let_go
 from app.errors import Flaw, InvalidInput, Malformed, TooLarge
 from app.routing.route import MAX_FLAWS
 from app.triton.datatype import DATATYPES, NumbersUnfit, pack_numbers, unpack_numbers
@@ -134,6 +135,9 @@ async def _packed(given: InferInput, count: int, turn: Turn) -> tuple[bytes, Seq
         except NumbersUnfit as unfit:
             raise _Unfit("/data", "wrong_type", str(unfit)) from None
         await turn.pause()
+    while values is not given.data and values:
+        del values[-_SLICE:]
+        await turn.pause()
     return bytes(raw), elements
 
 
@@ -154,6 +158,7 @@ async def _split(raw: bytes, count: int, turn: Turn) -> list[bytes]:
         at = taken[1]
         await turn.pause()
     if len(elements) < count or at != len(raw):
+        await let_go(elements, turn)
         detail = f"this shape takes {count} elements, each of them a length of four bytes and so many bytes"
         raise _Unfit("", _BROKEN, detail)
     return elements
@@ -163,8 +168,10 @@ async def _flat(values: list[Any], turn: Turn) -> list[Any]:
     while await _types(values, turn) == {list}:
         rows, values = values, []
         for start in range(0, len(rows), _SLICE):
-            for row in rows[start : start + _SLICE]:
-                values += row
+            items = chain.from_iterable(rows[start : start + _SLICE])
+            while some := list(islice(items, _SLICE)):
+                values += some
+                await turn.pause()
             await turn.pause()
     return values
 

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from time import monotonic
 from typing import ClassVar
 
@@ -48,9 +49,9 @@ class TensorCall:
 
     def _refuse_broken_texts(self) -> None:
         """A model of texts need not be able to read anything else, and may fail on it together with its batch."""
-        flaws = tuple(flaw for at, tensor in enumerate(self.inputs) for flaw in _broken(tensor, f"/inputs/{at}/data"))
-        if flaws:
-            raise InvalidInput("this model reads texts", flaws=flaws[:MAX_FLAWS])
+        flaws = (flaw for at, tensor in enumerate(self.inputs) for flaw in _broken(tensor, f"/inputs/{at}/data"))
+        if first := tuple(islice(flaws, MAX_FLAWS)):
+            raise InvalidInput("this model reads texts", flaws=first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-_SLICE_BYTES = 4096
+_SLICE_BYTES, _FEW_BYTES = 4096, 256
 _TURN_SECONDS = 0.002
 
 
@@ -15,6 +15,9 @@ class Connection(HttpToolsProtocol):
     """uvicorn makes objects of every request the moment that it arrives. Of 9,000 with 27 bytes each, as many as one read may
     bring, they are 20 MB and hold the loop for half a second, which a stranger can do on every connection. So bytes are given
     to the parser in slices, for a moment at a time, and those behind a request that waits for its turn are kept as they are.
+
+    Requests that are answered the moment that they arrive have turns as well, hardly more than one in each: to answer for a
+    moment at a time made others wait five times as long as a flood that is answered by the long way.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -23,6 +26,8 @@ class Connection(HttpToolsProtocol):
         """What the parser has not been given yet. Until it has, nothing more is read."""
         self.is_over = False
         """Whatever else comes is thrown away."""
+        self.has_answered = False
+        """A request, while it was read."""
         self._running: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -62,13 +67,14 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _read(self, data: bytes) -> None:
-        self.ahead = b""
+        size = _FEW_BYTES if self.has_answered else _SLICE_BYTES
+        self.ahead, self.has_answered = b"", False
         began = monotonic()
-        for at in range(0, len(data), _SLICE_BYTES):
-            if self.pipeline or monotonic() - began > _TURN_SECONDS:
+        for at in range(0, len(data), size):
+            if self.pipeline or self.has_answered or monotonic() - began > _TURN_SECONDS:
                 self._keep(data[at:])
                 return
-            self.parse(data[at : at + _SLICE_BYTES])
+            self.parse(data[at : at + size])
             if self.is_over or self.transport.is_closing():
                 return
 
@@ -81,6 +87,7 @@ class Connection(HttpToolsProtocol):
     def _read_on(self) -> None:
         if self.transport.is_closing():
             return
+        self._unset_keepalive_if_required()
         self._read(self.ahead)
         cycle = self.cycle
         if cycle is None or cycle.response_complete or len(cycle.body) <= HIGH_WATER_LIMIT:

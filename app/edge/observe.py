@@ -1,5 +1,6 @@
 """The outermost layer: request ids, the access line, RED metrics, the headers that every answer has, and the last catch."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -11,7 +12,7 @@ from app.edge.cross_origin import CrossOrigin
 from app.edge.echo import Echo, Record
 from app.edge.fields import fields_of, request_id_of
 from app.edge.problem import send_problem
-from app.errors import ClientClosed, Internal, Refusal
+from app.errors import ClientClosed, Internal, Overloaded, Refusal
 from app.telemetry.exchange import Exchange
 from app.telemetry.metrics import Metrics
 from app.telemetry.span import Span
@@ -79,6 +80,10 @@ class Observe:
             if (recall := scope["state"].get("recall")) is not None:
                 exchange.route = self._route_of(scope)
                 self._echo.keep(scope, exchange, recall, answer.more)
+        except asyncio.CancelledError:
+            # The process ends, and has waited for long enough. uvicorn would answer in a shape of its own.
+            await answer.refuse(Overloaded("this gateway ends, and can't wait for the answer", retry_after=1), scope["path"])
+            raise
         except Exception:  # the outermost edge: whatever it is, the caller gets our shape and the log gets the place
             log.exception("a request failed", extra={"request_id": exchange.request_id, "trace_id": exchange.trace_id})
             await answer.refuse(Internal("Conch failed; the log has more under this request_id"), scope["path"])

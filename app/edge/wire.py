@@ -99,6 +99,9 @@ class Wire(Connection):
                 self._refuse(Malformed("the chunks of the body hold hardly any of it"))
             elif self.cycle.response_complete:
                 self._time(self.transport.close)  # refused without it; its rest is thrown away, and must not drip for ever
+        elif self.cycle.response_complete and self.timeout_keep_alive_task is None:
+            # uvicorn begins to wait when it has answered; what came since then was the rest of a body, or a blank line.
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def _feed(self, data: bytes) -> None:
         """An offer to upgrade is passed over. httptools takes each, and loses the body; Java's client makes one with its first
@@ -172,6 +175,7 @@ class Wire(Connection):
         if (
             self.cycle is None
             or not self.cycle.response_complete
+            or self.flow.write_paused
             or self._version != "1.1"
             or not self.parser.should_keep_alive()
         ):
@@ -180,6 +184,7 @@ class Wire(Connection):
         if answer is None:
             return False
         self.transport.write(answer)
+        self.has_answered = True
         self.on_response_complete()
         return True
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import lru_cache
 from random import random
@@ -59,13 +60,16 @@ def json_handler(stream: TextIO) -> logging.Handler:
     return handler
 
 
-def configure_logs(level: str, stream: TextIO = sys.stdout) -> None:
+def configure_logs(level: str, stream: TextIO = sys.stdout) -> logging.Handler:
+    """The handler of all events, which come from any thread."""
     root = logging.getLogger()
-    root.handlers[:] = [json_handler(stream)]
+    handler = json_handler(stream)
+    root.handlers[:] = [handler]
     root.setLevel(level.upper())
     for talkative in ("httpx", "uvicorn.error"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
     logging.getLogger("opentelemetry.trace.span").setLevel(logging.CRITICAL)  # it quotes what a caller sent as tracestate
+    return handler
 
 
 HELD_SECONDS = 0.05
@@ -76,10 +80,19 @@ class AccessLog:
     together: a system call for each turn of the event loop is a tenth of a request's CPU.
 
     A line is an error where the status is one of ours (5xx), else information. `share` is how much is told of what succeeded.
+    `beside` writes to the same stream, from any thread. That has no lock of its own with PYTHONUNBUFFERED, and a full pipe
+    would tear lines.
     """
 
-    def __init__(self, level: str = "info", share: float = 1.0, stream: BinaryIO = sys.stdout.buffer) -> None:
+    def __init__(
+        self,
+        level: str = "info",
+        share: float = 1.0,
+        stream: BinaryIO = sys.stdout.buffer,
+        beside: logging.Handler | None = None,
+    ) -> None:
         self._stream = stream
+        self._lock: AbstractContextManager[Any] = (beside and beside.lock) or nullcontext()
         self._held: list[bytes] = []
         self._told = ("info", "error") if level in ("debug", "info") else ("error",)
         self._share = share
@@ -124,8 +137,9 @@ class AccessLog:
         """What is held. Whoever ends the process does it last."""
         held, self._held = self._held, []
         if held:
-            self._stream.write(b"\n".join(held) + b"\n")
-            self._stream.flush()
+            with self._lock:
+                self._stream.write(b"\n".join(held) + b"\n")
+                self._stream.flush()
 
 
 def _succeeded(exchange: Exchange, status: int) -> bool:

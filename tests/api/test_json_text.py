@@ -19,6 +19,7 @@ from app.api.json_text import parse_calmly
 from app.api.rerank import RerankRequest
 from app.api.schemas import ClassifyRequest
 from app.api.strict_json import DEEPEST, parse
+from app.api.tensors import read_request
 from app.errors import InvalidInput, Malformed, Refusal, TooLarge
 from app.tenancy.tenant import Principal, Quota, Tenant
 
@@ -237,3 +238,25 @@ async def test_long_lists_of_objects_are_held_against_their_shape_in_turns() -> 
     body = await validate_calmly(document, RerankRequest)
     assert body.documents[-1].model_dump() == {"text": "49999", "id": 49_999}  # type: ignore[union-attr]
     assert await held(lambda: validate_calmly(document, RerankRequest)) < _MOST_HELD
+
+
+NUMBERS = 10_000_000
+TENSORS = {
+    "rows": ({"data": [[0] * (NUMBERS // 10)] * 10, "datatype": "INT8", "shape": [10, NUMBERS // 10]}, b""),
+    "texts that end early": ({"datatype": "BYTES", "shape": [3_000_000]}, b"\2\0\0\0ab" * 2_000_000),
+}
+
+
+@pytest.mark.parametrize(("given", "raw"), TENSORS.values(), ids=TENSORS)
+async def test_no_tensor_holds_the_event_loop(given: dict[str, Any], raw: bytes) -> None:
+    parameters = {"binary_data_size": len(raw)} if raw else {}
+    document = {"inputs": [{"name": "a", **given, "parameters": parameters}]}
+
+    async def work() -> None:
+        try:
+            _, [tensor] = await read_request(document, memoryview(raw), NUMBERS)
+            assert tensor.raw == bytes(NUMBERS)
+        except Malformed:
+            assert raw
+
+    assert await held(work) < _MOST_HELD

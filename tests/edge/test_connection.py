@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest_asyncio
 import uvicorn
 from uvicorn.server import ServerState
 
-from app.edge.wire import Wire, WireLimits, limited
+from app.edge.echo import Fields
+from app.edge.wire import Say, Wire, WireLimits, limited
 from app.local.address import Address
 from tests.edge.raw import Line, connected, head
 
 ANSWER = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]}
 MANY = 9_000
+IDLE_SECONDS = 1
 
 
 @dataclass
@@ -42,12 +45,27 @@ class Serving:
         await send({"type": "http.response.body"})
 
 
-@pytest_asyncio.fixture
-async def serving() -> AsyncIterator[Serving]:
-    serving = Serving()
-    config = uvicorn.Config(serving.app, interface="asgi3", log_config=None, lifespan="off", ws="none")
+@dataclass
+class Saying(Serving):
+    """Answers `/again` the moment that it arrives."""
+
+    said: int = 0
+    size: int = 0
+
+    def say(self, target: bytes, headers: Fields, more: Fields) -> bytes | None:
+        if target != b"/again":
+            return None
+        self.said += 1
+        return b"HTTP/1.1 429 \r\ncontent-length: %d\r\nx-path: /again\r\n\r\n%b" % (self.size, bytes(self.size))
+
+
+@asynccontextmanager
+async def open_to_all(serving: Serving, say: Say) -> AsyncIterator[None]:
+    config = uvicorn.Config(
+        serving.app, interface="asgi3", log_config=None, lifespan="off", ws="none", timeout_keep_alive=IDLE_SECONDS
+    )
     config.load()
-    wire = limited(WireLimits(16_384, 10, 100, stall_seconds=10), lambda *_: None)
+    wire = limited(WireLimits(16_384, 10, 100, stall_seconds=10), lambda *_: None, say)
 
     def one() -> Wire:
         serving.wires.append(wire(config=config, server_state=ServerState(), app_state={}))
@@ -55,8 +73,22 @@ async def serving() -> AsyncIterator[Serving]:
 
     server = await asyncio.get_running_loop().create_server(one, "127.0.0.1", 0)
     serving.address = Address(*server.sockets[0].getsockname())
-    yield serving
+    yield
     server.close()
+
+
+@pytest_asyncio.fixture
+async def serving() -> AsyncIterator[Serving]:
+    serving = Serving()
+    async with open_to_all(serving, lambda *_: None):
+        yield serving
+
+
+@pytest_asyncio.fixture
+async def saying() -> AsyncIterator[Saying]:
+    saying = Saying()
+    async with open_to_all(saying, saying.say):
+        yield saying
 
 
 async def paths(line: Line, count: int) -> list[str]:
@@ -88,6 +120,64 @@ async def test_who_leaves_is_missed_by_the_request_that_runs_also_when_others_wa
         await serving.begun.wait()
     async with asyncio.timeout(5):
         await serving.left.wait()
+
+
+@pytest.mark.parametrize("after", [b"", b"\r\n", b"rest"], ids=["nothing", "a blank line", "the rest of a refused body"])
+async def test_who_asks_nothing_more_is_hung_up_on(serving: Serving, after: bytes) -> None:
+    async with connected(serving.address) as line:
+        await line.send(head("POST /", "Content-Length: 4") if after == b"rest" else head("GET /"))
+        assert await paths(line, 1) == ["/"]
+        await line.send(after)
+        async with asyncio.timeout(5):
+            assert await line.is_closed()
+
+
+async def test_what_was_sent_ahead_may_run_for_longer_than_a_connection_may_idle(serving: Serving) -> None:
+    padding = "X-Padding: " + "a" * (4096 - len(head("GET /", "X-Padding: ")))
+    async with connected(serving.address) as line:
+        await line.send(head("GET /", padding) * 2 + head("GET /slow"))  # the slow one begins a slice of its own
+        await serving.begun.wait()
+        await asyncio.sleep(2 * IDLE_SECONDS)
+        serving.told.set()
+        assert await paths(line, 3) == ["/", "/", "/slow"]
+
+
+async def test_of_what_is_answered_as_it_arrives_others_have_their_turn_in_between(saying: Saying) -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += saying.said > 0
+
+    counting = asyncio.create_task(count())
+    async with connected(saying.address) as line:
+        await line.send(head("GET /"))
+        assert await paths(line, 1) == ["/"]
+        await line.send(head("POST /again", "X-Padding: " + "a" * 100) * 1_000)
+        assert await paths(line, 1_000) == ["/again"] * 1_000
+    counting.cancel()
+    assert saying.said == 1_000
+    assert turns > 300
+
+
+async def test_who_does_not_read_what_it_is_told_is_told_no_more(saying: Saying) -> None:
+    async with connected(saying.address, window=4096) as line:
+        await line.send(head("GET /"))
+        assert await paths(line, 1) == ["/"]
+        line.shut()
+        saying.size = 4096
+        await line.send(head("POST /again") * MANY)
+        async with asyncio.timeout(10):
+            while not saying.wires[0].flow.write_paused:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        told = saying.said
+        await asyncio.sleep(0.3)
+        assert saying.said == told < MANY
+        line.open()
+        assert await paths(line, MANY) == ["/again"] * MANY
 
 
 FAULTY = {

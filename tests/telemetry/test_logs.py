@@ -3,8 +3,10 @@
 import asyncio
 import json
 import logging
-from io import BytesIO, StringIO
-from typing import Any
+import os
+import threading
+from io import BytesIO, StringIO, TextIOWrapper
+from typing import Any, BinaryIO, cast
 
 from app.telemetry.exchange import Exchange
 from app.telemetry.logs import HELD_SECONDS, AccessLog, json_handler
@@ -97,6 +99,36 @@ def test_an_event_says_which_request_it_happened_to_and_no_word_of_an_exception(
     assert (event["request_id"], event["trace_id"], event["exception"]) == ("r", "t", "ValueError")
     assert event["at"][0].startswith("test_logs.py:")
     assert CANARY not in stream.getvalue()
+
+
+async def test_lines_stay_whole_beside_those_of_other_threads() -> None:
+    """In a pipe, with PYTHONUNBUFFERED."""
+    out, into = os.pipe()
+    raw = cast(BinaryIO, open(into, "wb", buffering=0))  # noqa: ASYNC230, PTH123, SIM115
+    with open(out, "rb") as reader, TextIOWrapper(raw, encoding="utf-8", write_through=True) as stream:  # noqa: ASYNC230, PTH123
+        handler = json_handler(stream)
+        access = AccessLog(stream=raw, beside=handler)
+        over = threading.Event()
+
+        def shout() -> None:
+            while not over.is_set():
+                handler.handle(logging.LogRecord("tests", logging.INFO, "", 0, "a" * 700, (), None))
+
+        def read() -> list[bytes]:
+            return reader.read().splitlines()
+
+        reading = asyncio.create_task(asyncio.to_thread(read))
+        shouting = asyncio.create_task(asyncio.to_thread(shout))
+        for _ in range(100):
+            for _ in range(200):
+                access.record(Exchange("r"), "GET", 200)
+            await asyncio.to_thread(access.flush)
+        over.set()
+        await shouting
+        stream.close()
+        lines = [json.loads(line) for line in await reading]
+    assert sum(line["logger"] == "conch.access" for line in lines) == 20_000
+    assert sum(line["logger"] == "tests" for line in lines) > 10
 
 
 async def test_no_line_can_be_forged_by_what_a_caller_sends(staged: RunningGateway) -> None:
