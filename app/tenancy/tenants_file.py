@@ -89,7 +89,8 @@ class Fault:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
-        return ": ".join(part for part in (place, self.field, self.sentence) if part)
+        told = ": ".join(part for part in (place, self.field, self.sentence) if part)
+        return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in told)  # in one line, whatever a name is
 
 
 class TenantsInvalid(ValueError):

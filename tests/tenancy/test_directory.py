@@ -156,6 +156,14 @@ def test_a_fault_is_told_by_file_line_and_field(file: Path, text: str, line: int
     assert str(fault) in str(caught.value)
 
 
+def test_a_fault_is_one_line_whatever_a_name_is(file: Path) -> None:
+    file.write_text(tenants('"a\\nb\\e[31m": {plan: standard, models: []}'))
+    with pytest.raises(TenantsInvalid) as caught:
+        load(file)
+    assert [str(fault) for fault in caught.value.faults] == str(caught.value).splitlines()
+    assert r"tenants.a\nb\x1b[31m: " in str(caught.value)
+
+
 def test_all_faults_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("plans: {p: {burst: 0, in_flight: 0}}")
     (tmp_path / "b.yml").write_text("tenants: {a: {}}")
