@@ -33,7 +33,7 @@ class Bulkhead:
         self.taken = 0
         self.waiting = 0
         self.service = 0.0
-        """Seconds, a moving average of the calls that ended by themselves."""
+        """Seconds, a moving average of the calls that were answered."""
         self._patience = patience
         self._queues: dict[int, deque[asyncio.Future[None]]] = {}
         self._promised: dict[int, float] = {}
@@ -57,14 +57,14 @@ class Bulkhead:
         self.taken -= 1
         self._seat()
 
-    def leave(self, since: float, *, abandoned: bool) -> None:
+    def leave(self, since: float, *, answered: bool, abandoned: bool) -> None:
         elapsed = monotonic() - since
-        if not abandoned:
+        if answered:  # what fails may do so at once, and tells nothing of how long an answer takes
             self.service += (elapsed - self.service) * (_WEIGHT if self.service else 1.0)
-        elif elapsed < self.service:
+        if abandoned and elapsed < self.service:
             asyncio.get_running_loop().call_later(self.service - elapsed, self.free)
-            return
-        self.free()
+        else:
+            self.free()
 
     async def _wait(self, priority: int, patience: float) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -138,4 +138,4 @@ class Berth:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         abandoned = kind is not None and issubclass(kind, (asyncio.CancelledError, ClientClosed, DeadlineExceeded))
-        self._bulkhead.leave(self._since, abandoned=abandoned)
+        self._bulkhead.leave(self._since, answered=kind is None, abandoned=abandoned)

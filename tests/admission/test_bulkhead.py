@@ -43,6 +43,22 @@ async def test_a_berth_is_free_again_whatever_happens_inside() -> None:
     assert bulkhead.taken == 0
 
 
+async def test_what_fails_at_once_tells_nothing_of_how_long_an_answer_takes() -> None:
+    bulkhead = Bulkhead("b", 1)
+    async with bulkhead.berth(2, soon()):
+        await asyncio.sleep(0.02)
+    service = bulkhead.service
+    assert service >= 0.02
+    for _ in range(20):
+        with suppress(KeyError):
+            async with bulkhead.berth(2, soon()):
+                raise KeyError
+    assert bulkhead.service == service
+    async with bulkhead.berth(2, soon()):
+        pass
+    assert bulkhead.service < service
+
+
 async def test_who_finds_no_berth_waits_for_one_and_gets_it() -> None:
     bulkhead = Bulkhead("b", 1)
     first, second = Guest(bulkhead), Guest(bulkhead)
