@@ -73,6 +73,7 @@ def configure_logs(level: str, stream: TextIO = sys.stdout) -> logging.Handler:
 
 
 HELD_SECONDS = 0.05
+_HELD_BYTES = 32 * 1024  # half a pipe: more would wait for whoever reads it
 
 
 class AccessLog:
@@ -94,6 +95,7 @@ class AccessLog:
         self._stream = stream
         self._lock: AbstractContextManager[Any] = (beside and beside.lock) or nullcontext()
         self._held: list[bytes] = []
+        self._size = 0
         self._told = ("info", "error") if level in ("debug", "info") else ("error",)
         self._share = share
 
@@ -103,39 +105,41 @@ class AccessLog:
             return
         if not self._held:
             asyncio.get_running_loop().call_later(HELD_SECONDS, self.flush)
-        self._held.append(
-            to_json(
-                {
-                    "time": _now(),
-                    "level": level,
-                    "logger": "conch.access",
-                    "method": method,
-                    "route": exchange.route,
-                    "status": status,
-                    "code": exchange.code,
-                    "request_id": exchange.request_id,
-                    "trace_id": exchange.trace_id,
-                    "tenant": exchange.tenant,
-                    "key": exchange.key_id,
-                    "model": exchange.model,
-                    "ensemble": exchange.ensemble,
-                    "inputs": exchange.inputs,
-                    "characters": exchange.characters,
-                    "tokens": exchange.tokens,
-                    "chunks": exchange.chunks,
-                    **({"lines": exchange.outcomes} if exchange.outcomes else {}),
-                    "limiter": exchange.limiter,
-                    "degraded": exchange.degraded,
-                    "admission_ms": round(exchange.admission * 1000, 3),
-                    "triton_ms": round(exchange.triton * 1000, 3),
-                    "total_ms": round(exchange.elapsed() * 1000, 3),
-                }
-            )
+        line = to_json(
+            {
+                "time": _now(),
+                "level": level,
+                "logger": "conch.access",
+                "method": method,
+                "route": exchange.route,
+                "status": status,
+                "code": exchange.code,
+                "request_id": exchange.request_id,
+                "trace_id": exchange.trace_id,
+                "tenant": exchange.tenant,
+                "key": exchange.key_id,
+                "model": exchange.model,
+                "ensemble": exchange.ensemble,
+                "inputs": exchange.inputs,
+                "characters": exchange.characters,
+                "tokens": exchange.tokens,
+                "chunks": exchange.chunks,
+                **({"lines": exchange.outcomes} if exchange.outcomes else {}),
+                "limiter": exchange.limiter,
+                "degraded": exchange.degraded,
+                "admission_ms": round(exchange.admission * 1000, 3),
+                "triton_ms": round(exchange.triton * 1000, 3),
+                "total_ms": round(exchange.elapsed() * 1000, 3),
+            }
         )
+        self._held.append(line)
+        self._size += len(line)
+        if self._size >= _HELD_BYTES:
+            self.flush()
 
     def flush(self) -> None:
         """What is held. Whoever ends the process does it last."""
-        held, self._held = self._held, []
+        held, self._held, self._size = self._held, [], 0
         if held:
             with self._lock:
                 self._stream.write(b"\n".join(held) + b"\n")

@@ -67,9 +67,23 @@ async def logged(level: str, share: float, *statuses: int, lines: dict[str, int]
     access = AccessLog(level, share, stream)
     for status in statuses:
         access.record(Exchange("r", outcomes=lines or {}), "GET", status)
-    assert not stream.getvalue()
     await asyncio.sleep(2 * HELD_SECONDS)
     return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+async def test_lines_leave_together_after_a_moment_or_when_they_are_many() -> None:
+    stream = BytesIO()
+    access = AccessLog(stream=stream)
+    access.record(Exchange("first"), "GET", 200)
+    assert not stream.getvalue()
+    access.flush()
+    assert stream.getvalue().count(b"\n") == 1
+    while stream.getvalue().count(b"\n") == 1:
+        access.record(Exchange("more"), "GET", 200)
+    assert 16_384 < len(stream.getvalue()) < 65_536
+    access.record(Exchange("last"), "GET", 200)
+    await asyncio.sleep(2 * HELD_SECONDS)
+    assert json.loads(stream.getvalue().splitlines()[-1])["request_id"] == "last"
 
 
 async def test_a_line_is_as_grave_as_its_status_and_the_level_holds_for_it() -> None:
@@ -119,6 +133,7 @@ async def test_lines_stay_whole_beside_those_of_other_threads() -> None:
 
         reading = asyncio.create_task(asyncio.to_thread(read))
         shouting = asyncio.create_task(asyncio.to_thread(shout))
+        await asyncio.sleep(0)  # who reads must, before this thread writes more than a pipe takes
         for _ in range(100):
             for _ in range(200):
                 access.record(Exchange("r"), "GET", 200)
