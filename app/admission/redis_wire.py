@@ -55,7 +55,7 @@ class RedisWire(asyncio.Protocol):
         self._waiting: deque[_Place] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._choked = False
-        self._heard_at = monotonic()
+        self._heard_at = self._looked_at = monotonic()
 
     @property
     def alive(self) -> bool:
@@ -122,15 +122,15 @@ class RedisWire(asyncio.Protocol):
 
     def _look_once_more(self) -> None:
         # The loop itself may have been held up: read what has arrived before Redis is blamed.
+        self._looked_at = monotonic()
         self._timer = self._loop.call_later(_GRACE, self._give_up)
 
     def _give_up(self) -> None:
         self._timer = None
-        now = monotonic()
         for place in self._waiting:
             if place.future is None or place.future.done():
                 continue
-            if place.deadline > now:
+            if place.deadline > self._looked_at:  # for what became due since then nobody has looked once more
                 self._watch(place.deadline)
                 break
             place.future.set_exception(RedisSilent("no reply within the budget"))
