@@ -124,8 +124,8 @@ REFUSED: dict[str, tuple[type[Refusal], Callable[[], bytes]]] = {
 }
 
 
-_MOST_HELD = 0.03
-"""Seconds of CPU; a quarter of that on a machine that has nothing else to do."""
+_MOST_HELD = 0.02
+"""Seconds of CPU; a third of that on a machine that has nothing else to do."""
 
 
 class Pulse:
