@@ -87,6 +87,18 @@ async def ready(address: str) -> None:
             await asyncio.sleep(0.05)
 
 
+def serving(folder: Path, listen: str, admin: str, triton: Triton, redis: Redis) -> dict[str, str]:
+    """What a gateway is told, with the routes and tenants that are in the folder."""
+    return {
+        "CONCH_TRITON": triton.grpc,
+        "CONCH_REDIS_URL": redis.url,
+        "CONCH_LISTEN": listen,
+        "CONCH_ADMIN_LISTEN": admin,
+        "CONCH_ROUTES_FILE": str(folder / "routes.yaml"),
+        "CONCH_TENANTS_FILE": str(folder / "tenants.yaml"),
+    }
+
+
 def _uvicorn(module: str, address: str) -> tuple[str, ...]:
     host, _, port = address.rpartition(":")
     return "-m", "uvicorn", f"tests.load.{module}:app", "--host", host, "--port", port, "--no-access-log"
@@ -102,15 +114,7 @@ async def main() -> None:
     with Watchdog() as watchdog:
         triton = await Triton.start(install(home), [Path("tests/repository").resolve()], folder, watchdog)
         redis = await Redis.start(folder, watchdog)
-        environment = {
-            "CONCH_TRITON": triton.grpc,
-            "CONCH_REDIS_URL": redis.url,
-            "CONCH_LISTEN": gateway,
-            "CONCH_ADMIN_LISTEN": admin,
-            "CONCH_ROUTES_FILE": str(folder / "routes.yaml"),
-            "CONCH_TENANTS_FILE": str(folder / "tenants.yaml"),
-            "NAIVE_KEY_SHA256": wide_digest,
-        }
+        environment = {**serving(folder, gateway, admin, triton, redis), "NAIVE_KEY_SHA256": wide_digest}
         async with (
             process("-m", "app.cli", "serve", environment=environment, log=folder / "gateway.log") as ours,
             process(*_uvicorn("naive", naive), environment=environment, log=folder / "naive.log") as theirs,

@@ -18,7 +18,7 @@ from app.local.triton import install
 from app.local.watchdog import Watchdog
 from app.settings import Settings
 from app.tenancy.key import new_key
-from tests.load.bench import TENANTS, process, ready
+from tests.load.bench import TENANTS, process, ready, serving
 from tests.load.callers import post
 from tests.peers import Redis, Triton
 
@@ -99,14 +99,7 @@ async def main() -> None:
     with Watchdog() as watchdog:
         triton = await Triton.start(install(home), [Path("tests/repository").resolve()], folder, watchdog)
         redis = await Redis.start(folder, watchdog)
-        environment = {
-            "CONCH_TRITON": triton.grpc,
-            "CONCH_REDIS_URL": redis.url,
-            "CONCH_LISTEN": listen,
-            "CONCH_ADMIN_LISTEN": admin,
-            "CONCH_ROUTES_FILE": str(folder / "routes.yaml"),
-            "CONCH_TENANTS_FILE": str(folder / "tenants.yaml"),
-        }
+        environment = serving(folder, listen, admin, triton, redis)
         async with process(__file__, str(pulse), environment=environment, log=folder / "gateway.log"):
             await ready(listen)
             for name, path, body in bodies():
