@@ -95,9 +95,9 @@ class Tab:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def swagger(browser: Browser, staged: RunningGateway) -> AsyncIterator[Tab]:
+async def swagger(browser: Browser, _staged: RunningGateway) -> AsyncIterator[Tab]:
     """Swagger UI takes seconds to draw itself, so that it does so once; see `page`."""
-    tab = await Tab.open(browser, staged.address.url)
+    tab = await Tab.open(browser, _staged.address.url)
     await tab.page.goto("/docs")
     yield tab
     await tab.page.context.close()

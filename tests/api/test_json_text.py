@@ -124,26 +124,29 @@ REFUSED: dict[str, tuple[type[Refusal], Callable[[], bytes]]] = {
 }
 
 
-_MOST_HELD = 0.02
-"""Seconds of CPU; a third of that on a machine that has nothing else to do."""
+_TURN = 0.02
+"""Seconds of CPU that any work may hold the event loop; three times what it takes on a machine that has nothing else to do."""
+_SHARE = 1 / 3
+"""Of work that is done in turns, no turn takes more than this share, however slow the machine. `tests/load/holding.py` times it."""
 
 
 class Pulse:
-    """The longest time for which this thread worked on something else than the pulse."""
+    """For how long this thread worked on something else than the pulse, at most and in all."""
 
     def __init__(self) -> None:
-        self.longest = 0.0
+        self.longest = self.total = 0.0
 
     async def beat(self) -> None:
         before = thread_time()
         while True:
             await asyncio.sleep(0)
-            self.longest, before = max(self.longest, thread_time() - before), thread_time()
+            took = thread_time() - before
+            self.longest, self.total, before = max(self.longest, took), self.total + took, thread_time()
 
 
-async def held(work: Callable[[], Awaitable[object]]) -> float:
-    """The longest time for which it held the event loop, at the best of five tries: a busy machine only adds to it."""
-    least = 1.0
+async def assert_calm(work: Callable[[], Awaitable[object]]) -> None:
+    """The best of five tries: a busy machine only adds to a turn."""
+    tries = []
     for _ in range(5):
         pulse = Pulse()
         beating = asyncio.create_task(pulse.beat())
@@ -151,10 +154,10 @@ async def held(work: Callable[[], Awaitable[object]]) -> float:
         await work()
         await asyncio.sleep(0)
         beating.cancel()
-        least = min(least, pulse.longest)
-        if least < _MOST_HELD:
-            break
-    return least
+        if pulse.longest < max(_TURN, _SHARE * pulse.total):
+            return
+        tries.append((pulse.longest, pulse.total))
+    raise AssertionError(f"the longest turn, of all of the work, in seconds: {tries}")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -171,7 +174,7 @@ def _collector() -> Iterator[None]:
 @pytest.mark.parametrize("made", LARGE.values(), ids=LARGE)
 async def test_no_body_holds_the_event_loop(made: Callable[[], bytes]) -> None:
     text = made()
-    assert await held(lambda: parse_calmly(text, asyncio.Lock())) < _MOST_HELD
+    await assert_calm(lambda: parse_calmly(text, asyncio.Lock()))
 
 
 async def refusal(text: bytes) -> type[Refusal] | None:
@@ -202,7 +205,7 @@ async def test_what_only_costs_is_refused_and_does_not_hold_the_event_loop_eithe
     async def work() -> None:
         assert await refusal(text) is kind
 
-    assert await held(work) < _MOST_HELD
+    await assert_calm(work)
 
 
 async def test_one_large_body_at_a_time_is_read() -> None:
@@ -238,7 +241,7 @@ async def test_long_lists_of_objects_are_held_against_their_shape_in_turns() -> 
     document = {"model": "m", "query": "q", "documents": [{"text": str(at), "id": at} for at in range(50_000)]}
     body = await validate_calmly(document, RerankRequest)
     assert body.documents[-1].model_dump() == {"text": "49999", "id": 49_999}  # type: ignore[union-attr]
-    assert await held(lambda: validate_calmly(document, RerankRequest)) < _MOST_HELD
+    await assert_calm(lambda: validate_calmly(document, RerankRequest))
 
 
 NUMBERS = 10_000_000
@@ -260,4 +263,4 @@ async def test_no_tensor_holds_the_event_loop(given: dict[str, Any], raw: bytes)
         except Malformed:
             assert raw
 
-    assert await held(work) < _MOST_HELD
+    await assert_calm(work)

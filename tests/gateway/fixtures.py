@@ -110,27 +110,35 @@ def staged_routes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def staged(
+async def _staged(
     gateways: Callable[..., Awaitable[RunningGateway]], _stage: FakeTriton, redis: Redis, staged_routes: Path
 ) -> RunningGateway:
-    """Over `stage`, with a route of every task: words, vectors, spans and heads."""
     short = {"BODY_TIMEOUT_SECONDS": "0.5", "HEADER_TIMEOUT_SECONDS": "1"}
     return await gateways(TRITON=_stage.address, REDIS_URL=redis.url, ROUTES_FILE=str(staged_routes), **short)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def stage(_stage: FakeTriton, staged: RunningGateway) -> AsyncIterator[FakeTriton]:
-    """The Triton behind `staged`; what a test makes it do is forgotten afterwards, by the gateway too."""
+async def staged(_staged: RunningGateway, _stage: FakeTriton) -> RunningGateway:
+    """Over `stage`, with a route of every task: words, vectors, spans and heads.
+
+    What the last test made that Triton do is over, for the gateway too; and so is the silence of one that held the event loop.
+    """
     _stage.forget()
-    status = await staged.status()
+    status = await _staged.status()
     if status["endpoints"][0]["out"]:
         await _stage.stop()  # what comes back at an address is taken for another process, and probed at once
         await _stage.start()
-        status = await staged.status()
+        status = await _staged.status()
     async with asyncio.timeout(30):
         while not all(route["served"] for route in status["routes"].values()):
             await asyncio.sleep(0.05)
-            status = await staged.status()
+            status = await _staged.status()
+    return _staged
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stage(_stage: FakeTriton, staged: RunningGateway) -> AsyncIterator[FakeTriton]:
+    """The Triton behind `staged`."""
     _stage.forget()
     yield _stage
     _stage.forget()
