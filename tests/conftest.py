@@ -31,12 +31,19 @@ WITH_SMALL_TRITON = (
     *(f"tests/gateway/test_{name}.py" for name in ("queues", "redis_loss", "shutdown", "text")),
     "tests/routing/test_models.py",
 )
-LONGEST = (
-    *("models", "small_triton", "tests/local/test_stack.py", "tests/gateway/test_endpoints.py", "tests/api/test_docs.py"),
-    *("tests/gateway/test_shared_limits.py", "tests/api/test_conformance.py"),
+WAITING = (
+    *("tests/routing/test_coming_and_going.py", "tests/admission/test_redis_limiter.py", "tests/local/test_supervisor.py"),
+    *("tests/gateway/test_tokens.py", "tests/admission/test_redis_sets.py", "tests/admission/test_redis_outages.py"),
+    *("tests/routing/test_probe.py", "tests/edge/test_wire.py", "tests/routing/test_reload.py", "tests/gateway/test_overload.py"),
+    *("tests/edge/test_tls.py", "tests/edge/test_echo.py", "tests/admission/test_bulkhead.py"),
+)
+"""They wait more than they compute: beside the first, which compute more than they wait."""
+FIRST = (
+    *("models", "small_triton", *WAITING, "tests/gateway/test_endpoints.py", "tests/local/test_stack.py"),
+    *("tests/gateway/test_shared_limits.py", "tests/api/test_docs.py", "tests/api/test_conformance.py"),
     *("tests/models/test_halves.py", "tests/models/test_build.py"),
 )
-"""First, so that no worker is left with one of them when the others have no more to do."""
+"""The longest of them, so that no worker is left with one when the others have no more to do."""
 
 
 def scope_of(nodeid: str) -> str:
@@ -64,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def place_of(scope: str) -> tuple[int, int]:
     """The others as if they were shuffled: neighbours tend to wait, or to compute, at the same time."""
-    return LONGEST.index(scope) if scope in LONGEST else len(LONGEST), -crc32(scope.encode())
+    return FIRST.index(scope) if scope in FIRST else len(FIRST), -crc32(scope.encode())
 
 
 def pytest_collection_finish() -> None:

@@ -121,7 +121,7 @@ async def authorize(page: Page, key: str) -> None:
 
 
 async def execute(operation: Locator) -> str:
-    await operation.get_by_role("button", name="Execute").click()
+    await operation.locator(".execute").click()
     await operation.locator(".live-responses-table .microlight").first.wait_for()
     return await operation.locator(".live-responses-table").inner_text()
 

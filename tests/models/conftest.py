@@ -11,6 +11,7 @@ from onnxruntime import InferenceSession, SessionOptions
 from tokenizers import Encoding, Tokenizer
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 
+from tests.models.kept import Kept
 from tests.peers import Served
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,6 +104,11 @@ def session(network: str | bytes) -> InferenceSession:
 def _tensors(encoding: Encoding) -> Tensors:
     lists = {"input_ids": encoding.ids, "attention_mask": encoding.attention_mask, "token_type_ids": encoding.type_ids}
     return {name: np.array([numbers], np.int64) for name, numbers in lists.items()}
+
+
+@pytest.fixture(scope="session")
+def kept(home: Path) -> Kept:
+    return Kept(home)
 
 
 @pytest.fixture(scope="session")

@@ -17,10 +17,11 @@ from tokenizers import Tokenizer
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from app.local.models.assets import HALVES
-from app.local.models.half import half
+from app.local.models.half import FILE, half
 from app.local.models.repository import build
 from app.local.models.source import Source
 from tests.models.conftest import ROOT, SOURCE, session
+from tests.models.kept import Kept
 
 CHECKSUMS = Source(SOURCE).checksums()
 TOKENIZERS = {name: name.split("-")[0] + "-tokenizer" for name in (asset.path.split("/")[0] for asset in HALVES)}
@@ -36,8 +37,9 @@ Outputs = list[npt.NDArray[Any]]
 class Pair:
     """A network as it is, and its half made of it."""
 
-    def __init__(self, models: Path, name: str) -> None:
+    def __init__(self, models: Path, name: str, kept: Kept) -> None:
         self.name = name
+        self._kept = kept
         self._whole = (models / name / "1" / "model.onnx").read_bytes()
         self._tokenizer = Tokenizer.from_file(str(models / TOKENIZERS[name] / "1" / "tokenizer.json"))
         self._tokenizer.no_padding()
@@ -45,7 +47,7 @@ class Pair:
 
     @cached_property
     def half(self) -> bytes:
-        return half(self._whole)
+        return self._kept.get(f"{self.name}/1/{FILE}", lambda: half(self._whole))
 
     def answers(self) -> list[tuple[Outputs, Outputs]]:
         whole, small = session(self._whole), session(self.half)
@@ -61,9 +63,9 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def pair(models: Path) -> Callable[[str], Pair]:
+def pair(models: Path, kept: Kept) -> Callable[[str], Pair]:
     pairs: dict[str, Pair] = {}
-    return lambda name: pairs.setdefault(name, Pair(models, name))
+    return lambda name: pairs.setdefault(name, Pair(models, name, kept))
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
