@@ -25,7 +25,7 @@ models: .venv/conch ## Build the model repository from packaged weights
 	@$(HERE)/python -m app.cli models build
 
 test: .venv/dev .venv/node .venv/helm/installed models ## Run all tests against a real Redis and a real Triton
-	@PYTHONDONTWRITEBYTECODE= $(HERE)/python -m pytest -n 3 --no-loadscope-reorder # or each process compiles all of it anew
+	@PYTHONDONTWRITEBYTECODE= $(HERE)/python -m pytest -n 4 --no-loadscope-reorder # or each process compiles all of it anew
 
 test-deploy: .venv/dev .venv-deploy/installed ## Build the images and run compose.yaml, for real, where podman is
 	@$(HERE)/python -m pytest -m deploy tests/deploy

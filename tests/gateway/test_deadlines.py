@@ -13,12 +13,14 @@ from tests.gateway.process import RunningGateway
 
 
 async def test_a_real_model_that_is_too_slow_is_a_504_in_time(gateway: RunningGateway) -> None:
-    await gateway.classify(CANARY, model="sleepy")
-    asked = monotonic()
-    answer = await gateway.classify("1", model="sleepy", timeout_ms=300)
-    took = monotonic() - asked
-    assert_problem(answer, 504, "deadline_exceeded")
-    assert 0.3 <= took < 0.4
+    took = []
+    for _ in range(3):
+        await gateway.classify(CANARY, model="sleepy")  # waits until it is free
+        asked = monotonic()
+        answer = await gateway.classify("0.6", model="sleepy", timeout_ms=300)
+        took.append(monotonic() - asked)
+        assert_problem(answer, 504, "deadline_exceeded")
+    assert 0.3 <= min(took) < 0.4, "a busy machine only adds to it"
 
 
 async def test_what_is_left_of_the_budget_goes_out_as_deadline_and_as_triton_s_timeout(
