@@ -34,8 +34,8 @@ WITH_SMALL_TRITON = (
 WAITING = (
     *("tests/routing/test_coming_and_going.py", "tests/admission/test_redis_limiter.py", "tests/local/test_supervisor.py"),
     *("tests/gateway/test_tokens.py", "tests/admission/test_redis_sets.py", "tests/admission/test_redis_outages.py"),
-    *("tests/routing/test_probe.py", "tests/edge/test_wire.py", "tests/routing/test_reload.py", "tests/gateway/test_overload.py"),
-    *("tests/edge/test_tls.py", "tests/edge/test_echo.py", "tests/admission/test_bulkhead.py"),
+    *("tests/routing/test_probe.py", "tests/edge/test_wire.py", "tests/routing/test_reload.py", "tests/edge/test_tls.py"),
+    *("tests/gateway/test_overload.py", "tests/edge/test_echo.py", "tests/admission/test_bulkhead.py"),
 )
 """They wait more than they compute: beside the first, which compute more than they wait."""
 FIRST = (

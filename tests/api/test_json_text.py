@@ -127,7 +127,7 @@ REFUSED: dict[str, tuple[type[Refusal], Callable[[], bytes]]] = {
 _TURN = 0.02
 """Seconds of CPU that any work may hold the event loop; three times what it takes on a machine that has nothing else to do."""
 _SHARE = 1 / 3
-"""Of work that is done in turns, no turn takes more than this share, however slow the machine. `tests/load/holding.py` times it."""
+"""Of work that is done in turns, no turn takes more, however slow the machine is. `tests/load/holding.py` tells the times."""
 
 
 class Pulse:

@@ -1,4 +1,4 @@
-"""What the recipes made the last time, for as long as nothing has changed that goes into it: to make it again takes half a minute."""
+"""What the recipes made the last time, for as long as nothing that goes into it has changed: to make it takes half a minute."""
 
 import shutil
 import sys
