@@ -51,6 +51,20 @@ class Pair:
             while (serves in (await self.endpoint(at))["serving"]) is not yes:
                 await asyncio.sleep(0.05)
 
+    async def wakes(self, at: int) -> bool:
+        """Goes on after a pause, until it serves again. False where it does not survive that, as happens to one of forty: 24.10
+        and its steps have each waited in vain for what the other said.
+        """
+        peer = self.tritons[at].peer
+        peer.resume()
+        back, ended = asyncio.create_task(self.until(at, serves="noop")), asyncio.create_task(peer.ended())
+        done, waiting = await asyncio.wait((back, ended), return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        if back in done:
+            await back
+        return back in done
+
     @asynccontextmanager
     async def load(self, callers: int = 8, model: str = "noop", text: str = CANARY, pause: float = 0) -> AsyncIterator[Load]:
         load = Load(self.gateway, pause=pause)
