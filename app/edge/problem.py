@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic_core import to_json
 from starlette.types import Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from app.errors import Internal, MethodNotAllowed, NotFound, Refusal, sentence
 
@@ -54,6 +55,18 @@ async def send_problem(send: Send, refusal: Refusal, request_id: str, path: str)
     fields = [*headers(refusal), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": refusal.status, "headers": fields})
     await send({"type": "http.response.body", "body": body})
+
+
+def farewell(refusal: Refusal, request_id: str) -> bytes:
+    """The whole response, of a connection that then closes."""
+    body = problem(refusal, request_id, "")
+    fields = [
+        *headers(refusal),
+        (b"x-request-id", request_id.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    return b"".join([STATUS_LINE[refusal.status], *(b"%s: %s\r\n" % field for field in fields), b"\r\n", body])
 
 
 def translated(status: int, allow: str | None) -> Refusal:

@@ -12,19 +12,18 @@ from secrets import token_hex
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from app.edge.connection import Connection, forsake
+from app.edge.connection import forsake
 from app.edge.cork import Cork
 from app.edge.echo import Fields
 from app.edge.head import fault_of
-from app.edge.problem import headers, problem
+from app.edge.offer import Declining
+from app.edge.problem import farewell
 from app.edge.stall import Stall
 from app.errors import HeadersTooLarge, Malformed, Overloaded, Refusal, RequestTimeout
 
 _MAX_FIELDS = 100
 _FRAMING = 8  # bytes on the wire for each byte of a body: chunks of one byte have 6
-_OFFER = (b"upgrade", b"http2-settings", b"connection")
 
 Tell = Callable[[str, Refusal], None]
 
@@ -51,7 +50,7 @@ class _Refused(Exception):
     """Ends httptools' parsing from within one of its callbacks."""
 
 
-class Wire(Connection):
+class Wire(Declining):
     """Bound to its limits by `limited`, since uvicorn makes the instances. `tell` hears of every refusal, by its request id."""
 
     limits: WireLimits
@@ -84,7 +83,7 @@ class Wire(Connection):
     def parse(self, data: bytes) -> None:
         self._raw_bytes = self._raw_bytes + len(data) if self._in_head or self._in_body else 0
         try:
-            self._feed(data)
+            self.feed(data)
         except httptools.HttpParserError:
             self._refuse(self._refusal or Malformed("this is not HTTP/1.1 as this gateway takes it"))
         if self.is_over or self.transport.is_closing():
@@ -102,30 +101,6 @@ class Wire(Connection):
         elif self.cycle.response_complete and self.timeout_keep_alive_task is None:
             # uvicorn begins to wait when it has answered; what came since then was the rest of a body, or a blank line.
             self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
-
-    def _feed(self, data: bytes) -> None:
-        """An offer to upgrade is passed over. httptools takes each, and loses the body; Java's client makes one with its first
-        request."""
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            rest = memoryview(data)[offer.args[0] :]
-            while True:
-                self.parser = httptools.HttpRequestParser(self)
-                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
-                self.parser.feed_data(self._head_without_offer())
-                try:
-                    self.parser.feed_data(rest)
-                    break
-                except httptools.HttpParserUpgrade as another:
-                    rest = rest[another.args[0] :]
-
-    def _head_without_offer(self) -> bytes:
-        fields = [field for field in self.headers if field[0] not in _OFFER]
-        if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
-            fields.append((b"connection", b"close"))
-        line = b"%s %s HTTP/%s\r\n" % (self.scope["method"].encode(), self.url, self._version.encode())
-        return b"".join([line, *(b"%s: %s\r\n" % field for field in fields), b"\r\n"])
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -161,7 +136,6 @@ class Wire(Connection):
         if len(self.connections) > self.limits.connections:
             self._abort(Overloaded("there are too many connections", retry_after=1))
         if self.parser.should_upgrade():
-            self.scope["method"] = method.decode("ascii")
             return
         if self._version == "1.0":
             self.expect_100_continue = False  # such a caller would take the 100 for its answer
@@ -255,18 +229,9 @@ class Wire(Connection):
             self._due = refusal
 
     def _answer(self, refusal: Refusal) -> None:
-        """In the one shape of all errors."""
         request_id = token_hex(12)
-        body = problem(refusal, request_id, "")
-        fields = [
-            *headers(refusal),
-            (b"x-request-id", request_id.encode()),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
         self.tell(request_id, refusal)
-        head = b"".join([STATUS_LINE[refusal.status], *(b"%s: %s\r\n" % field for field in fields), b"\r\n"])
-        self.transport.write(head + body)
+        self.transport.write(farewell(refusal, request_id))
         self._end()
 
     def _end(self) -> None:
