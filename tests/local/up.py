@@ -14,10 +14,11 @@ from app.local.watchdog import SHARED_MEMORY
 from tests.peers import ROOT, Served
 
 UP = """
-import sys
+import signal, sys
 from pathlib import Path
 from app.local.stack import Options, up
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as from a terminal, though the tests may run under nohup
 home, listen, admin, models, routes = sys.argv[1:]
 sys.exit(up(Options(home=Path(home), listen=listen, admin_listen=admin, models=Path(models), routes=Path(routes))))
 """
@@ -58,7 +59,8 @@ class Up:
 
     async def end(self) -> int:
         """Its exit code, once it has said all that it has to say."""
-        rest, _ = await self.process.communicate()
+        async with asyncio.timeout(60):
+            rest, _ = await self.process.communicate()
         self.said += rest.decode()
         assert self.process.returncode is not None
         return self.process.returncode
