@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -53,6 +54,13 @@ def scope_of(nodeid: str) -> str:
     if nodeid.startswith(WITH_MODELS) and not nodeid.startswith(ALONE):
         return "models"
     return nodeid.partition("::")[0]
+
+
+def pytest_configure() -> None:
+    """What is started here must end by these signals, though the tests run in the background, or under nohup."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]

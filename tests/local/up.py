@@ -14,11 +14,10 @@ from app.local.watchdog import SHARED_MEMORY
 from tests.peers import ROOT, Served
 
 UP = """
-import signal, sys
+import sys
 from pathlib import Path
 from app.local.stack import Options, up
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as from a terminal, though the tests may run under nohup
 home, listen, admin, models, routes = sys.argv[1:]
 sys.exit(up(Options(home=Path(home), listen=listen, admin_listen=admin, models=Path(models), routes=Path(routes))))
 """
