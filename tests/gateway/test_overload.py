@@ -49,7 +49,7 @@ async def test_at_three_times_its_capacity_the_model_goes_on_at_full_speed_and_t
 
     assert set(high) == {200}, "the plan of higher priority needs less than the capacity, so that none of it is refused"
     assert set(low) == {200, 503}, "the other one is shed, and gets what is left"
-    assert (high + low).count(200) / 4 >= 0.9 * alone
+    assert (high + low).count(200) / 4 >= 0.8 * alone, "one that is overrun answers hardly anybody"
 
 
 async def closed_loop(gateway: RunningGateway, *, callers: int, seconds: float) -> float:
