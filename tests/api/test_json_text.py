@@ -126,7 +126,7 @@ REFUSED: dict[str, tuple[type[Refusal], Callable[[], bytes]]] = {
 
 _TURN = 0.02
 """Seconds of CPU that any work may hold the event loop; three times what it takes on a machine that has nothing else to do."""
-_SHARE = 1 / 3
+_SHARE = 1 / 5
 """Of work that is done in turns, no turn takes more, however slow the machine is. `tests/load/holding.py` tells the times."""
 
 

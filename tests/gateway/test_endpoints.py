@@ -106,21 +106,29 @@ async def test_killing_one_costs_no_caller_anything(pair: Pair) -> None:
 
 
 async def test_one_that_is_paused_is_left_out_in_seconds_and_back_when_it_goes_on(pair: Pair) -> None:
+    for _ in range(3):  # 24.10 may fail on the first that it sees, or not survive its pause at all
+        if not (failed := await pause(pair)):
+            break
+    assert failed == 0
+
+
+async def pause(pair: Pair) -> int:
+    """How many fail when the first Triton goes on."""
     async with pair.load(callers=4, pause=0.01) as load:
         pair.tritons[0].peer.pause()
         paused = monotonic()
         await pair.until(0, serves="noop", yes=False)
         assert monotonic() - paused < 6
-        stuck = load.failures
-        assert stuck <= 4, "those that were with it"
+        assert load.failures <= 4, "those that were with it"
         await asyncio.sleep(2)
         stuck = load.failures
         await asyncio.sleep(0.5)
         assert load.failures == stuck
         assert load.codes.keys() <= {"ok", "deadline_exceeded"}
+        assert stuck <= 4, load.codes
         if not await pair.wakes(0):
             await restart(pair)
-    assert load.failures <= stuck + 4, "24.10 may fail on the first that it sees"
+    return load.failures - stuck
 
 
 async def test_a_dead_step_takes_its_ensemble_out_here_and_no_other_though_triton_says_it_is_ready(
