@@ -27,7 +27,9 @@ not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", "503", "504"]
 """
 
 
-@pytest.mark.parametrize(("document", "phases"), [("/openapi.json", "examples,coverage"), ("/openapi-3.0.json", "fuzzing")])
+@pytest.mark.parametrize(
+    ("document", "phases"), [("/openapi.json", "examples,coverage"), ("/openapi-3.0.json", "examples,fuzzing")]
+)
 async def test_every_answer_is_as_documented(
     staged: RunningGateway, stage: FakeTriton, document: str, phases: str, tmp_path: Path
 ) -> None:
